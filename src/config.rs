@@ -1,1 +1,11 @@
-//! Configuration: the JSON a user writes, checked into values the rest can trust.
+//! stub
+/// x
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PendingCredit {
+    /// a
+    UnlessConfirmed,
+    /// b
+    Full,
+    /// c
+    None,
+}

@@ -9,5 +9,7 @@
 
 pub mod config;
 pub mod datalayer;
+pub mod prefix;
+pub mod requesthandling;
 pub mod telemetry;
 pub mod time;

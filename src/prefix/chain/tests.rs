@@ -1,0 +1,197 @@
+use super::*;
+
+const UNBOUNDED: u32 = u32::MAX;
+
+fn tokens(ids: &[u32]) -> Vec<u8> {
+    ids.iter().flat_map(|id| id.to_le_bytes()).collect()
+}
+
+fn hashes(seed: Seed, block_tokens: u32, bytes: &[u8]) -> Vec<u64> {
+    let mut builder = ChainBuilder::new(seed, block_tokens, UNBOUNDED);
+    builder.push(bytes);
+    builder
+        .finish()
+        .blocks
+        .iter()
+        .map(|block| block.0)
+        .collect()
+}
+
+/// Model, prompt bytes, tokens a block, seed, hashes.
+type Vector = (&'static str, Vec<u8>, u32, u64, &'static [u64]);
+
+/// llm-d's golden vectors for its approximate prefix producer (XXH64, no salt).
+fn golden_vectors() -> [Vector; 8] {
+    let one_to_ten: Vec<u32> = (1..=10).collect();
+    let model: u64 = 0xe1ee_ca7a_f8e0_b529;
+    let m: u64 = 0xba2e_5670_83a2_b2e8;
+    let chat = b"systemYou are a helpful assistant.userHello!".to_vec();
+    [
+        (
+            "model",
+            tokens(&one_to_ten),
+            4,
+            model,
+            &[
+                0x2180_99d0_a830_1208,
+                0xa5b3_3e7f_56eb_f885,
+                0xa2aa_1c66_66cb_1c34,
+            ],
+        ),
+        (
+            "model",
+            tokens(&[1, 2, 3, 4]),
+            2,
+            model,
+            &[0xffdc_a57d_2290_6a0b, 0x9f53_fe56_00b4_b914],
+        ),
+        ("model", tokens(&[3, 4]), 2, model, &[0xe3c1_1834_59da_d609]),
+        (
+            "test-model1",
+            tokens(&[1, 2]),
+            1,
+            0x55b9_ce91_84dd_8509,
+            &[0x9b14_876e_2748_6c74, 0xb5ac_6edc_98e7_46e9],
+        ),
+        (
+            "m",
+            tokens(&[1, 2, 3, 4]),
+            2,
+            m,
+            &[0xbdea_da20_7194_3583, 0x7aac_fb53_1261_b051],
+        ),
+        (
+            "m",
+            b"hello world".to_vec(),
+            64,
+            m,
+            &[0xf661_5699_d17c_b474],
+        ),
+        ("m", chat, 64, m, &[0xf2c3_b5f4_9e9a_16c1]),
+        (
+            "m",
+            vec![b'a'; 1024],
+            64,
+            m,
+            &[
+                0x3f61_340d_0ed0_82d6,
+                0x04e6_1d70_7a6f_b751,
+                0x1dcc_2eab_4371_c6cf,
+                0x40e1_fedf_948d_29f1,
+            ],
+        ),
+    ]
+}
+
+#[test]
+fn chains_equal_llm_d_golden_vectors() {
+    for (model, bytes, block_tokens, seed, expected) in golden_vectors() {
+        assert_eq!(Seed::new(model, None), Seed(seed), "seed of {model}");
+        assert_eq!(
+            hashes(Seed(seed), block_tokens, &bytes),
+            expected,
+            "{model}, {bytes:?}"
+        );
+    }
+}
+
+#[test]
+fn model_and_salt_do_not_run_into_each_other() {
+    let split = [("ab", "c"), ("a", "bc"), ("abc", "")];
+    let seeds: Vec<Seed> = split
+        .iter()
+        .map(|(model, salt)| Seed::new(model, Some(salt)))
+        .collect();
+    assert_ne!(seeds[0], seeds[1]);
+    assert_ne!(seeds[1], seeds[2]);
+    assert_ne!(seeds[2], Seed::new("abc", None));
+    // Our own vector: XXH64("m" ‖ 0xFF ‖ "salt").
+    assert_eq!(Seed::new("m", Some("salt")), Seed(xxh64(b"m\xFFsalt", 0)));
+}
+
+#[test]
+fn pieces_hash_like_the_whole() {
+    let text: Vec<u8> = (0..2_000_u32)
+        .map(|n| u8::try_from(n % 251).unwrap())
+        .collect();
+    let seed = Seed::new("m", None);
+    let whole = hashes(seed, 16, &text);
+    for size in [1, 3, 63, 64, 65, 127, 128, 129, 1_999] {
+        let mut builder = ChainBuilder::new(seed, 16, UNBOUNDED);
+        for piece in text.chunks(size) {
+            builder.push(piece);
+            builder.push(b"");
+        }
+        let pieced: Vec<u64> = builder
+            .finish()
+            .blocks
+            .iter()
+            .map(|block| block.0)
+            .collect();
+        assert_eq!(pieced, whole, "pieces of {size}");
+    }
+}
+
+#[test]
+fn order_of_blocks_matters() {
+    let (a, b) = ([b'a'; 64], [b'b'; 64]);
+    let seed = Seed::new("m", None);
+    let ab = hashes(seed, 16, &[a, b].concat());
+    let ba = hashes(seed, 16, &[b, a].concat());
+    assert!(ab.iter().all(|hash| !ba.contains(hash)));
+}
+
+#[test]
+fn hashing_stops_after_the_block_limit() {
+    let mut builder = ChainBuilder::new(Seed::new("m", None), 16, 2);
+    builder.push(&[b'x'; 1_000]);
+    assert_eq!(builder.finish().blocks.len(), 2);
+    let mut by_pieces = ChainBuilder::new(Seed::new("m", None), 16, 2);
+    for _ in 0..100 {
+        by_pieces.push(&[b'x'; 10]);
+    }
+    assert_eq!(by_pieces.finish().blocks.len(), 2);
+}
+
+#[test]
+fn a_cut_off_prompt_keeps_whole_blocks_only() {
+    let seed = Seed::new("m", None);
+    let mut cut = ChainBuilder::new(seed, 16, UNBOUNDED);
+    cut.push(&[b'x'; 150]);
+    let mut whole = ChainBuilder::new(seed, 16, UNBOUNDED);
+    whole.push(&[b'x'; 300]);
+    let cut = cut.finish_whole().blocks;
+    assert_eq!(cut.len(), 2);
+    assert_eq!(cut[..], whole.finish().blocks[..2]);
+}
+
+#[test]
+fn the_anchor_stays_where_the_first_user_message_ends() {
+    let seed = Seed::new("m", None);
+    let anchor = |later: &[u8]| {
+        let mut builder = ChainBuilder::new(seed, 16, UNBOUNDED);
+        builder.push(b"systemBe brief.");
+        builder.push(b"userWhat is a block?");
+        builder.mark_anchor();
+        builder.push(later);
+        builder.mark_anchor();
+        builder.finish().anchor
+    };
+    assert!(anchor(b"").is_some());
+    assert_eq!(anchor(b""), anchor(&[b'y'; 500]));
+}
+
+#[test]
+fn without_a_user_message_the_anchor_is_the_sixteenth_block_at_most() {
+    let chain = |bytes: usize| {
+        let mut builder = ChainBuilder::new(Seed::new("m", None), 16, UNBOUNDED);
+        builder.push(&vec![b'x'; bytes]);
+        builder.finish()
+    };
+    assert_eq!(chain(0).anchor, None);
+    assert_eq!(chain(64 * 3).anchor, chain(64 * 3).blocks.get(2).copied());
+    assert_eq!(
+        chain(64 * 40).anchor,
+        chain(64 * 40).blocks.get(15).copied()
+    );
+}

@@ -1,0 +1,54 @@
+//! The order in which one endpoint's blocks were last used.
+
+use super::slab::{NONE, Slab, Slot};
+
+/// A doubly linked list through the slab, oldest to youngest.
+#[derive(Debug)]
+pub(super) struct Lru {
+    pub(super) oldest: Slot,
+    youngest: Slot,
+    pub(super) len: u32,
+    /// Blocks the endpoint has room for.
+    pub(super) capacity: u32,
+}
+
+impl Lru {
+    pub(super) fn new(capacity: u32) -> Self {
+        Self {
+            oldest: NONE,
+            youngest: NONE,
+            len: 0,
+            capacity,
+        }
+    }
+
+    /// Appends `slot`, which is in no list.
+    pub(super) fn push_youngest(&mut self, slab: &mut Slab, slot: Slot) {
+        let Some(entry) = slab.get_mut(slot) else {
+            return;
+        };
+        entry.older = self.youngest;
+        entry.younger = NONE;
+        match slab.get_mut(self.youngest) {
+            Some(before) => before.younger = slot,
+            None => self.oldest = slot,
+        }
+        self.youngest = slot;
+        self.len = self.len.saturating_add(1);
+    }
+
+    /// Takes out `slot`, which is in this list.
+    pub(super) fn unlink(&mut self, slab: &mut Slab, slot: Slot) {
+        let Some(entry) = slab.get(slot) else { return };
+        let (older, younger) = (entry.older, entry.younger);
+        match slab.get_mut(older) {
+            Some(before) => before.younger = younger,
+            None => self.oldest = younger,
+        }
+        match slab.get_mut(younger) {
+            Some(after) => after.older = older,
+            None => self.youngest = older,
+        }
+        self.len = self.len.saturating_sub(1);
+    }
+}
