@@ -11,5 +11,6 @@ pub mod config;
 pub mod datalayer;
 pub mod prefix;
 pub mod requesthandling;
+pub mod scheduling;
 pub mod telemetry;
 pub mod time;

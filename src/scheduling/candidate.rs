@@ -1,0 +1,57 @@
+//! What the plugins know of an endpoint, for one request.
+
+use crate::datalayer::EndpointId;
+
+/// An endpoint with the attributes producers attached to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// Which endpoint this is.
+    pub endpoint: EndpointId,
+    /// Identifies it to every proxy alike, unlike its place in this pool.
+    pub address_hash: u64,
+    /// Leading blocks of the prompt it holds.
+    pub matched_blocks: u32,
+    /// Blocks of the prompt, 0 when none was read.
+    pub total_blocks: u32,
+    /// The load guard is closed: its cached blocks count for nothing.
+    pub guarded: bool,
+    /// Requests waiting there, as scraped.
+    pub waiting: u32,
+    /// Requests running there, as scraped.
+    pub running: u32,
+    /// Requests this proxy sent that the scraped numbers do not show.
+    pub own: u32,
+    /// Requests it runs at once, over all its engines; at least 1.
+    pub max_running: u32,
+    /// KV-cache utilisation in [0, 1].
+    pub kv_utilisation: Option<f64>,
+    /// GPU utilisation in [0, 1].
+    pub gpu_utilisation: Option<f64>,
+    /// Health in [0, 1].
+    pub health: f64,
+    /// The adapter the request wants is loaded, or it wants none.
+    pub adapter_ready: bool,
+}
+
+impl Candidate {
+    /// Queue depth for scoring: what waits, and what was sent since the numbers were read.
+    pub fn queue(&self) -> u32 {
+        self.waiting.saturating_add(self.own)
+    }
+
+    /// Requests that really wait: own ones take free slots first.
+    pub fn truly_waiting(&self) -> u32 {
+        let free_slots = self.max_running.saturating_sub(self.running);
+        self.waiting
+            .saturating_add(self.own.saturating_sub(free_slots))
+    }
+
+    /// How busy it is, in [0, 1]: the GPU's own word, else the fuller of cache and batch.
+    pub fn load(&self) -> f64 {
+        let running = self.running.saturating_add(self.own);
+        let batch = f64::from(running) / f64::from(self.max_running.max(1));
+        let fuller = batch.max(self.kv_utilisation.unwrap_or(0.0));
+        let load = self.gpu_utilisation.unwrap_or(fuller);
+        load.clamp(0.0, 1.0)
+    }
+}

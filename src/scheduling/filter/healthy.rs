@@ -1,0 +1,26 @@
+//! Drops endpoints that are not well.
+
+use super::Filter;
+use crate::scheduling::Candidate;
+use crate::telemetry::Reason;
+
+/// Keeps endpoints of at least `min_health`.
+#[derive(Debug)]
+pub struct Healthy {
+    /// In [0, 1].
+    pub min_health: f64,
+}
+
+impl Filter for Healthy {
+    fn name(&self) -> &'static str {
+        "healthy-filter"
+    }
+
+    fn keeps(&self, candidate: &Candidate) -> bool {
+        candidate.health >= self.min_health
+    }
+
+    fn reason_when_none_stay(&self) -> Reason {
+        Reason::NoCandidates
+    }
+}
