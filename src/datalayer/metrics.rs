@@ -1,0 +1,44 @@
+//! What a model server says about itself, whichever engine it runs.
+
+/// One scrape of one endpoint, reduced to what routing uses. A server with several engines behind
+/// one address (data parallel) is one endpoint: see each field for how its engines are combined.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EndpointMetrics {
+    /// Requests queued and not running, summed over engines.
+    pub waiting: u32,
+    /// Requests in execution, summed over engines.
+    pub running: u32,
+    /// Share of KV-cache blocks in use by running requests, in [0, 1], of the fullest engine.
+    /// Blocks kept for reuse only do not count: an idle server reports 0.
+    pub kv_utilisation: Option<f64>,
+    /// Share of time the GPU was busy, in [0, 1], of the busiest GPU.
+    pub gpu_utilisation: Option<f64>,
+    /// Engines behind the address, at least 1.
+    pub engines: u32,
+    /// Tokens the KV cache holds, over all engines; never 0.
+    pub cache_tokens: Option<u64>,
+    /// When the server process started, in seconds since the Unix epoch, finite and positive.
+    /// Another value at the same address is another process, with an empty cache.
+    pub process_start: Option<f64>,
+    /// Prompt tokens found in the prefix cache since the process started, over all engines.
+    pub prefix_hits: Option<u64>,
+    /// Prompt tokens looked up in the prefix cache since the process started, over all engines.
+    pub prefix_queries: Option<u64>,
+}
+
+impl Default for EndpointMetrics {
+    /// An endpoint nothing is known of: idle, one engine.
+    fn default() -> Self {
+        Self {
+            waiting: 0,
+            running: 0,
+            kv_utilisation: None,
+            gpu_utilisation: None,
+            engines: 1,
+            cache_tokens: None,
+            process_start: None,
+            prefix_hits: None,
+            prefix_queries: None,
+        }
+    }
+}
