@@ -11,4 +11,5 @@ pub use endpoint::{Endpoint, EndpointId};
 pub mod exposition;
 pub mod metrics;
 mod reading;
+pub mod snapshot;
 pub mod vllm;

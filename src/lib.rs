@@ -12,5 +12,6 @@ pub mod datalayer;
 pub mod prefix;
 pub mod requesthandling;
 pub mod scheduling;
+pub mod replication;
 pub mod telemetry;
 pub mod time;

@@ -1,0 +1,186 @@
+//! The encoding of one pool's snapshot.
+//!
+//! Within the envelope (magic and version before, a checksum after): endpoint count (u16), then per
+//! endpoint a tag byte and the address (4: 4 bytes and port; 6: 16 bytes, port, flow info, scope),
+//! `waiting`, `running` and `engines` (u32 each), a byte that says which optional fields follow,
+//! and these in the order of its bits (u64 each, floats by their bits). Everything is little-endian
+//! and a snapshot has exactly one encoding.
+
+use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+use super::wire::{Kind, Reader, open, seal, unseal};
+use crate::datalayer::metrics::EndpointMetrics;
+use crate::datalayer::snapshot::{EndpointSnapshot, PoolSnapshot};
+use crate::time::Timestamp;
+
+/// Endpoints one snapshot can hold.
+pub const MAX_ENDPOINTS: usize = u16::MAX as usize;
+
+/// Encodes `snapshot`. Endpoints beyond [`MAX_ENDPOINTS`] are left out, and so are metrics that
+/// break what [`EndpointMetrics`] promises: one bad value must not void the pool's snapshot.
+pub fn encode(snapshot: &PoolSnapshot) -> Vec<u8> {
+    let count = u16::try_from(snapshot.endpoints.len()).unwrap_or(u16::MAX);
+    let mut out = open(KIND, usize::from(count).saturating_mul(MAX_ENDPOINT_BYTES));
+    out.extend_from_slice(&count.to_le_bytes());
+    for endpoint in snapshot.endpoints.iter().take(usize::from(count)) {
+        write_endpoint(&mut out, endpoint);
+    }
+    seal(out)
+}
+
+/// Decodes what [`encode`] wrote. `None` for every other input: another kind, version or checksum,
+/// missing or trailing bytes, a value out of its range. Allocates at most in proportion to `bytes`.
+pub fn decode(bytes: &[u8]) -> Option<PoolSnapshot> {
+    let mut reader = unseal(bytes, KIND)?;
+    let count = usize::from(reader.u16()?);
+    if count.saturating_mul(MIN_ENDPOINT_BYTES) > reader.remaining() {
+        return None;
+    }
+    let mut endpoints = Vec::with_capacity(count);
+    for _ in 0..count {
+        endpoints.push(read_endpoint(&mut reader)?);
+    }
+    (reader.remaining() == 0).then_some(PoolSnapshot { endpoints })
+}
+
+const KIND: Kind = Kind {
+    magic: *b"EPPS",
+    version: 1,
+};
+
+const V4: u8 = 4;
+const V6: u8 = 6;
+
+/// Address tag, IPv4 address and port, three counts, field bits.
+const MIN_ENDPOINT_BYTES: usize = 1 + 4 + 2 + 3 * 4 + 1;
+/// The same with an IPv6 address and every optional field.
+const MAX_ENDPOINT_BYTES: usize = 1 + 16 + 2 + 4 + 4 + 3 * 4 + 1 + OPTIONAL_FIELDS * 8;
+const OPTIONAL_FIELDS: usize = 7;
+
+fn write_endpoint(out: &mut Vec<u8>, endpoint: &EndpointSnapshot) {
+    write_address(out, endpoint.address);
+    let metrics = &endpoint.metrics;
+    for count in [metrics.waiting, metrics.running, metrics.engines.max(1)] {
+        out.extend_from_slice(&count.to_le_bytes());
+    }
+    let fields = optional_fields(endpoint);
+    let present = fields.iter().zip(0..).fold(0_u8, |bits, (field, bit)| {
+        bits | (u8::from(field.is_some()) << bit)
+    });
+    out.push(present);
+    for field in fields.into_iter().flatten() {
+        out.extend_from_slice(&field.to_le_bytes());
+    }
+}
+
+fn optional_fields(endpoint: &EndpointSnapshot) -> [Option<u64>; OPTIONAL_FIELDS] {
+    let metrics = &endpoint.metrics;
+    [
+        endpoint.scraped_at.map(Timestamp::as_nanos),
+        metrics
+            .kv_utilisation
+            .filter(|value| is_fraction(*value))
+            .map(f64::to_bits),
+        metrics
+            .gpu_utilisation
+            .filter(|value| is_fraction(*value))
+            .map(f64::to_bits),
+        metrics.cache_tokens.filter(|value| is_capacity(*value)),
+        metrics
+            .process_start
+            .filter(|value| is_start(*value))
+            .map(f64::to_bits),
+        metrics.prefix_hits,
+        metrics.prefix_queries,
+    ]
+}
+
+fn read_endpoint(reader: &mut Reader<'_>) -> Option<EndpointSnapshot> {
+    let address = read_address(reader)?;
+    let (waiting, running, engines) = (reader.u32()?, reader.u32()?, reader.u32()?);
+    let present = reader.u8()?;
+    let mut fields = [None; OPTIONAL_FIELDS];
+    for (field, bit) in fields.iter_mut().zip(0..) {
+        if present & (1 << bit) != 0 {
+            *field = Some(reader.u64()?);
+        }
+    }
+    let [
+        scraped_at,
+        kv,
+        gpu,
+        cache_tokens,
+        start,
+        prefix_hits,
+        prefix_queries,
+    ] = fields;
+    let metrics = EndpointMetrics {
+        waiting,
+        running,
+        kv_utilisation: kv.map(f64::from_bits),
+        gpu_utilisation: gpu.map(f64::from_bits),
+        engines,
+        cache_tokens,
+        process_start: start.map(f64::from_bits),
+        prefix_hits,
+        prefix_queries,
+    };
+    let valid = engines >= 1
+        && present >> OPTIONAL_FIELDS == 0
+        && metrics.kv_utilisation.is_none_or(is_fraction)
+        && metrics.gpu_utilisation.is_none_or(is_fraction)
+        && metrics.cache_tokens.is_none_or(is_capacity)
+        && metrics.process_start.is_none_or(is_start);
+    valid.then_some(EndpointSnapshot {
+        address,
+        scraped_at: scraped_at.map(Timestamp::from_nanos),
+        metrics,
+    })
+}
+
+fn write_address(out: &mut Vec<u8>, address: SocketAddr) {
+    match address {
+        SocketAddr::V4(v4) => {
+            out.push(V4);
+            out.extend_from_slice(&v4.ip().octets());
+            out.extend_from_slice(&v4.port().to_le_bytes());
+        }
+        SocketAddr::V6(v6) => {
+            out.push(V6);
+            out.extend_from_slice(&v6.ip().octets());
+            out.extend_from_slice(&v6.port().to_le_bytes());
+            out.extend_from_slice(&v6.flowinfo().to_le_bytes());
+            out.extend_from_slice(&v6.scope_id().to_le_bytes());
+        }
+    }
+}
+
+fn read_address(reader: &mut Reader<'_>) -> Option<SocketAddr> {
+    match reader.u8()? {
+        V4 => {
+            let ip = Ipv4Addr::from(reader.array::<4>()?);
+            Some(SocketAddrV4::new(ip, reader.u16()?).into())
+        }
+        V6 => {
+            let ip = Ipv6Addr::from(reader.array::<16>()?);
+            let (port, flow_info, scope) = (reader.u16()?, reader.u32()?, reader.u32()?);
+            Some(SocketAddrV6::new(ip, port, flow_info, scope).into())
+        }
+        _ => None,
+    }
+}
+
+fn is_fraction(value: f64) -> bool {
+    (0.0..=1.0).contains(&value)
+}
+
+const fn is_capacity(tokens: u64) -> bool {
+    tokens > 0
+}
+
+fn is_start(seconds: f64) -> bool {
+    seconds.is_finite() && seconds > 0.0
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,160 @@
+use super::*;
+
+fn full() -> EndpointSnapshot {
+    EndpointSnapshot {
+        address: "[fe80::1%3]:8000".parse().unwrap(),
+        scraped_at: Some(Timestamp::from_nanos(0x0102_0304_0506_0708)),
+        metrics: EndpointMetrics {
+            waiting: 3,
+            running: 4,
+            kv_utilisation: Some(0.349_206_349_206_349_2),
+            gpu_utilisation: Some(1.0),
+            engines: 2,
+            cache_tokens: Some(4096),
+            process_start: Some(1_795_968_892.27),
+            prefix_hits: Some(0),
+            prefix_queries: Some(716),
+        },
+    }
+}
+
+fn bare() -> EndpointSnapshot {
+    EndpointSnapshot {
+        address: "10.0.0.1:8000".parse().unwrap(),
+        scraped_at: None,
+        metrics: EndpointMetrics::default(),
+    }
+}
+
+fn pool(endpoints: Vec<EndpointSnapshot>) -> PoolSnapshot {
+    PoolSnapshot { endpoints }
+}
+
+/// `bytes` with a checksum that fits, so that only the fields can be refused.
+fn resealed(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.truncate(bytes.len() - 8);
+    seal(bytes)
+}
+
+#[test]
+fn a_snapshot_survives_the_round_trip() {
+    for snapshot in [
+        pool(vec![]),
+        pool(vec![bare()]),
+        pool(vec![full(), bare(), full()]),
+    ] {
+        assert_eq!(decode(&encode(&snapshot)), Some(snapshot));
+    }
+}
+
+#[test]
+fn the_layout_is_the_documented_one() {
+    let bytes = encode(&pool(vec![bare()]));
+    let (body, checksum) = bytes.split_last_chunk::<8>().unwrap();
+    let mut expected = b"EPPS\x01\x01\x00\x04\x0a\x00\x00\x01\x40\x1f".to_vec();
+    expected.extend([0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
+    assert_eq!(body, expected);
+    assert_eq!(
+        *checksum,
+        xxhash_rust::xxh64::xxh64(&expected, 0).to_le_bytes()
+    );
+    assert_eq!(body.len(), 4 + 1 + 2 + MIN_ENDPOINT_BYTES);
+    let largest = encode(&pool(vec![full()]));
+    assert_eq!(largest.len(), 4 + 1 + 2 + MAX_ENDPOINT_BYTES + 8);
+}
+
+#[test]
+fn any_changed_bit_is_refused() {
+    let bytes = encode(&pool(vec![full(), bare()]));
+    for at in 0..bytes.len() * 8 {
+        let mut changed = bytes.clone();
+        changed[at / 8] ^= 1 << (at % 8);
+        assert_eq!(decode(&changed), None, "bit {at}");
+    }
+}
+
+#[test]
+fn missing_and_trailing_bytes_are_refused_even_with_a_fitting_checksum() {
+    let bytes = encode(&pool(vec![full(), bare()]));
+    for end in 0..bytes.len() {
+        assert_eq!(decode(&bytes[..end]), None, "cut at {end}");
+        if end > 8 && end < bytes.len() {
+            assert_eq!(
+                decode(&resealed(bytes[..end].to_vec())),
+                None,
+                "sealed at {end}"
+            );
+        }
+    }
+    let mut longer = bytes;
+    longer.push(0);
+    assert_eq!(decode(&longer), None);
+    assert_eq!(decode(&resealed(longer)), None);
+}
+
+#[test]
+fn other_kinds_and_versions_are_refused() {
+    for (at, byte) in [(0, b'X'), (4, 0), (4, 2)] {
+        let mut other = encode(&pool(vec![bare()]));
+        other[at] = byte;
+        assert_eq!(decode(&resealed(other)), None);
+    }
+}
+
+#[test]
+fn a_count_larger_than_the_bytes_is_refused() {
+    let mut bytes = encode(&pool(vec![bare()]));
+    bytes[6] = 0xff;
+    assert_eq!(decode(&resealed(bytes)), None);
+}
+
+#[test]
+fn fields_out_of_range_are_refused() {
+    let bytes = encode(&pool(vec![full()]));
+    let address = 1 + 16 + 2 + 4 + 4;
+    let engines = 7 + address + 8;
+    let present = engines + 4;
+    let field = |index: usize| present + 1 + index * 8;
+    let patched = |at: usize, value: &[u8]| {
+        let mut bytes = bytes.clone();
+        bytes.splice(at..at + value.len(), value.iter().copied());
+        decode(&resealed(bytes))
+    };
+    assert_eq!(patched(present, &[0x7f]), Some(pool(vec![full()])));
+    assert_eq!(patched(7, &[5]), None, "address tag");
+    assert_eq!(patched(engines, &[0; 4]), None, "no engine");
+    assert_eq!(patched(present, &[0xff]), None, "unknown field");
+    assert_eq!(patched(field(3), &[0; 8]), None, "no capacity");
+    for float in [f64::NAN, f64::INFINITY, -0.1] {
+        for index in [1, 2, 4] {
+            let value = float.to_bits().to_le_bytes();
+            assert_eq!(patched(field(index), &value), None, "{float} in {index}");
+        }
+    }
+    assert_eq!(patched(field(1), &1.1_f64.to_bits().to_le_bytes()), None);
+}
+
+#[test]
+fn a_value_that_breaks_its_promise_is_left_out_alone() {
+    let mut broken = full();
+    broken.metrics.kv_utilisation = Some(f64::NAN);
+    broken.metrics.gpu_utilisation = Some(1.5);
+    broken.metrics.process_start = Some(f64::INFINITY);
+    broken.metrics.cache_tokens = Some(0);
+    broken.metrics.engines = 0;
+    let decoded = decode(&encode(&pool(vec![broken, bare()]))).unwrap();
+    let mut expected = full();
+    expected.metrics.kv_utilisation = None;
+    expected.metrics.gpu_utilisation = None;
+    expected.metrics.process_start = None;
+    expected.metrics.cache_tokens = None;
+    expected.metrics.engines = 1;
+    assert_eq!(decoded, pool(vec![expected, bare()]));
+}
+
+#[test]
+fn endpoints_beyond_the_limit_are_left_out() {
+    let snapshot = pool(vec![bare(); MAX_ENDPOINTS + 1]);
+    let decoded = decode(&encode(&snapshot)).unwrap();
+    assert_eq!(decoded.endpoints.len(), MAX_ENDPOINTS);
+}
