@@ -1,0 +1,356 @@
+//! Properties of what reads foreign bytes: the metrics scanner, the vLLM reader and the snapshot
+//! codec. Well-formed input comes back as it was generated; any other input is survived.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use inline_epp::datalayer::exposition::{Sample, samples};
+use inline_epp::datalayer::metrics::EndpointMetrics;
+use inline_epp::datalayer::snapshot::{EndpointSnapshot, PoolSnapshot};
+use inline_epp::datalayer::vllm;
+use inline_epp::replication::snapshot::{decode, encode};
+use inline_epp::time::Timestamp;
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use xxhash_rust::xxh64::xxh64;
+
+proptest! {
+    #[test]
+    fn a_generated_page_reads_as_it_was_generated(lines in vec(line(), 0..20), cut in any::<bool>()) {
+        let mut page: String = lines.iter().map(|line| line.text.as_str()).collect();
+        if cut {
+            // A last line without its newline still counts.
+            page.truncate(page.trim_end_matches(['\r', '\n']).len());
+        }
+        let read: Vec<_> = samples(page.as_bytes()).map(|sample| series(&sample)).collect();
+        let generated: Vec<_> = lines.into_iter().filter_map(|line| line.series).collect();
+        prop_assert_eq!(read, generated);
+    }
+
+    #[test]
+    fn any_bytes_are_scanned_without_a_panic(page in vec(any::<u8>(), 0..2000)) {
+        read_everything(&page);
+    }
+
+    #[test]
+    fn any_text_in_the_formats_alphabet_is_scanned_without_a_panic(
+        page in r#"([am_:]|[{}="\\,# \t\r\n+.-]|[0-9]|NaN|Inf|vllm:num_requests_waiting|engine=){0,200}"#
+    ) {
+        read_everything(page.as_bytes());
+    }
+
+    #[test]
+    fn a_mutated_capture_is_scanned_without_a_panic(
+        path in select(captures()),
+        mutations in vec((any::<Index>(), mutation()), 1..30),
+    ) {
+        let mut page = std::fs::read(path).expect("a readable capture");
+        for (at, mutation) in mutations {
+            mutation.apply(&mut page, at);
+        }
+        read_everything(&page);
+        if let Some(metrics) = vllm::read(&page) {
+            prop_assert!(metrics.engines >= 1);
+            prop_assert!(metrics.kv_utilisation.is_none_or(|kv| (0.0..=1.0).contains(&kv)));
+            prop_assert!(metrics.cache_tokens != Some(0));
+            // What is read is what the codec accepts.
+            let pool = pool_of(metrics);
+            prop_assert_eq!(decode(&encode(&pool)), Some(pool));
+        }
+    }
+
+    #[test]
+    fn the_order_of_lines_does_not_matter(
+        (page, shuffled) in select(captures()).prop_flat_map(|path| {
+            let page = std::fs::read_to_string(path).expect("a readable capture");
+            let lines: Vec<_> = page.lines().map(str::to_owned).collect();
+            (Just(page), Just(lines).prop_shuffle())
+        })
+    ) {
+        prop_assert_eq!(vllm::read(shuffled.join("\n").as_bytes()), vllm::read(page.as_bytes()));
+    }
+
+    #[test]
+    fn engines_combine_as_a_fold_over_them(engines in vec(engine(), 1..9)) {
+        let mut page = String::new();
+        for (n, (waiting, running, kv, tokens)) in engines.iter().enumerate() {
+            writeln!(page, "vllm:num_requests_waiting{{engine=\"{n}\"}} {waiting}").unwrap();
+            writeln!(page, "vllm:num_requests_running{{engine=\"{n}\"}} {running}.0").unwrap();
+            writeln!(page, "vllm:kv_cache_usage_perc{{engine=\"{n}\"}} {kv:?}").unwrap();
+            let labels = format!("engine=\"{n}\",kv_cache_size_tokens=\"{tokens}\"");
+            writeln!(page, "vllm:cache_config_info{{{labels}}} 1").unwrap();
+        }
+        let expected = EndpointMetrics {
+            waiting: engines.iter().map(|engine| engine.0).sum(),
+            running: engines.iter().map(|engine| engine.1).sum(),
+            kv_utilisation: engines.iter().map(|engine| engine.2).reduce(f64::max),
+            engines: engines.len() as u32,
+            cache_tokens: Some(engines.iter().map(|engine| engine.3).sum()),
+            ..EndpointMetrics::default()
+        };
+        prop_assert_eq!(vllm::read(page.as_bytes()), Some(expected));
+    }
+
+    #[test]
+    fn a_snapshot_survives_the_round_trip(endpoints in vec(endpoint(), 0..40)) {
+        let pool = PoolSnapshot { endpoints };
+        prop_assert_eq!(decode(&encode(&pool)), Some(pool));
+    }
+
+    #[test]
+    fn any_bytes_are_decoded_without_a_panic(bytes in vec(any::<u8>(), 0..500)) {
+        prop_assert_eq!(decode(&bytes), None);
+    }
+
+    /// With a checksum that fits, the fields themselves are what must be survived. What is still
+    /// accepted has one encoding, so it must be the very bytes.
+    #[test]
+    fn mutated_fields_are_refused_or_mean_what_they_say(
+        endpoints in vec(endpoint(), 0..5),
+        mutations in vec((any::<Index>(), mutation()), 1..8),
+    ) {
+        let mut bytes = encode(&PoolSnapshot { endpoints });
+        bytes.truncate(bytes.len() - 8);
+        for (at, mutation) in mutations {
+            mutation.apply(&mut bytes, at);
+        }
+        let checksum = xxh64(&bytes, 0);
+        bytes.extend(checksum.to_le_bytes());
+        if let Some(pool) = decode(&bytes) {
+            prop_assert_eq!(encode(&pool), bytes);
+        }
+    }
+}
+
+/// Name, labels, and the value's bits (NaN as one value).
+type Series = (String, Vec<(String, String)>, u64);
+
+/// A line of a page and the series it holds, `None` for a comment or a malformed line.
+#[derive(Clone, Debug)]
+struct Line {
+    text: String,
+    series: Option<Series>,
+}
+
+fn line() -> impl Strategy<Value = Line> {
+    prop_oneof![
+        8 => sample_line(),
+        1 => "#[^\n]{0,30}\n".prop_map(|text| Line { text, series: None }),
+        1 => select(vec!["\n", "\r\n", "m{a=\"\n", "m{a=\"1\"} x\n", "9 9\n", "m{a=\"1\" 1\n"])
+            .prop_map(|text| Line { text: text.to_owned(), series: None }),
+    ]
+}
+
+fn sample_line() -> impl Strategy<Value = Line> {
+    let name = "[a-zA-Z_:][a-zA-Z0-9_:]{0,12}";
+    let label = ("[a-zA-Z_][a-zA-Z0-9_]{0,8}", label_text(), blank(), blank());
+    let value = prop_oneof![
+        any::<f64>().prop_map(|value| (format!("{value:?}"), value)),
+        (-1000_i64..1000).prop_map(|value| (value.to_string(), value as f64)),
+        select(vec![
+            ("+Inf", f64::INFINITY),
+            ("-Inf", f64::NEG_INFINITY),
+            ("NaN", f64::NAN)
+        ])
+        .prop_map(|(text, value)| (text.to_owned(), value)),
+    ];
+    let tail = select(vec![
+        "",
+        " ",
+        " 1395066363000",
+        "\t-1 ",
+        " # {id=\"} 1\"} 0.5 1.5",
+        " 1.5 # {} 2",
+    ]);
+    let end = select(vec!["\n", "\r\n"]);
+    (
+        name,
+        vec(label, 0..5),
+        blank(),
+        any::<bool>(),
+        value,
+        tail,
+        end,
+    )
+        .prop_map(|(name, labels, gap, comma, (number, value), tail, end)| {
+            let mut text = format!("{gap}{name}");
+            if !labels.is_empty() {
+                let list: Vec<_> = labels
+                    .iter()
+                    .map(|(key, value, a, b)| format!("{a}{key}{b}={a}\"{}\"{b}", escaped(value)))
+                    .collect();
+                let comma = if comma { "," } else { "" };
+                write!(text, "{gap}{{{}{comma}{gap}}}", list.join(",")).unwrap();
+            }
+            write!(text, " {gap}{number}{tail}{end}").unwrap();
+            let labels = labels.into_iter().map(|(key, value, ..)| (key, value));
+            let series = Some((name, labels.collect(), bits(value)));
+            Line { text, series }
+        })
+}
+
+/// Text rich in what delimits labels.
+fn label_text() -> impl Strategy<Value = String> {
+    prop_oneof![r#"[\\"\n{},=# na]{0,10}"#, any::<String>()]
+}
+
+fn blank() -> impl Strategy<Value = &'static str> {
+    select(vec!["", " ", "\t", "  "])
+}
+
+fn escaped(value: &str) -> String {
+    let value = value.replace('\\', r"\\");
+    value.replace('"', "\\\"").replace('\n', r"\n")
+}
+
+fn series(sample: &Sample<'_>) -> Series {
+    let text = |bytes| String::from_utf8(bytes).expect("generated pages are UTF-8");
+    let labels = sample.labels.iter();
+    let labels = labels.map(|(key, value)| {
+        let plain: Vec<u8> = value.unescaped().collect();
+        assert!(value.is(&plain));
+        (text(key.to_vec()), text(plain))
+    });
+    (
+        text(sample.name.to_vec()),
+        labels.collect(),
+        bits(sample.value),
+    )
+}
+
+fn bits(value: f64) -> u64 {
+    if value.is_nan() {
+        f64::NAN.to_bits()
+    } else {
+        value.to_bits()
+    }
+}
+
+fn read_everything(page: &[u8]) {
+    for sample in samples(page) {
+        assert!(!sample.name.is_empty());
+        for (name, value) in sample.labels.iter() {
+            assert!(!name.is_empty());
+            assert!(sample.labels.value(name).is_some());
+            assert!(value.unescaped().count() <= value.raw().len());
+        }
+    }
+    let _ = vllm::read(page);
+}
+
+/// The paths of the captured pages.
+fn captures() -> Vec<PathBuf> {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/vectors/vllm/metrics");
+    let entries = std::fs::read_dir(directory).expect("the captures are part of the package");
+    let paths = entries.map(|entry| entry.expect("a readable directory").path());
+    paths
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "prom")
+        })
+        .collect()
+}
+
+#[derive(Clone, Debug)]
+enum Mutation {
+    Replace(u8),
+    Insert(u8),
+    Delete,
+    Repeat(u8),
+    Cut,
+}
+
+fn mutation() -> impl Strategy<Value = Mutation> {
+    let byte = prop_oneof![
+        any::<u8>(),
+        select(b"{}\"\\=,\n\r# \t0-+.eN".to_vec()),
+        Just(0)
+    ];
+    prop_oneof![
+        6 => byte.clone().prop_map(Mutation::Replace),
+        6 => byte.prop_map(Mutation::Insert),
+        6 => Just(Mutation::Delete),
+        2 => any::<u8>().prop_map(Mutation::Repeat),
+        1 => Just(Mutation::Cut),
+    ]
+}
+
+impl Mutation {
+    fn apply(self, bytes: &mut Vec<u8>, at: Index) {
+        if bytes.is_empty() {
+            return;
+        }
+        let at = at.index(bytes.len());
+        match self {
+            Self::Replace(byte) => bytes[at] = byte,
+            Self::Insert(byte) => bytes.insert(at, byte),
+            Self::Delete => drop(bytes.remove(at)),
+            Self::Repeat(length) => {
+                let end = bytes.len().min(at + usize::from(length));
+                let part = bytes[at..end].to_vec();
+                bytes.splice(at..at, part);
+            }
+            Self::Cut => bytes.truncate(at),
+        }
+    }
+}
+
+fn engine() -> impl Strategy<Value = (u32, u32, f64, u64)> {
+    (0_u32..1000, 0_u32..1000, 0.0..=1.0, 1_u64..1 << 40)
+}
+
+fn pool_of(metrics: EndpointMetrics) -> PoolSnapshot {
+    let address = SocketAddr::from(([127, 0, 0, 1], 8000));
+    let scraped_at = Some(Timestamp::from_nanos(1));
+    PoolSnapshot {
+        endpoints: vec![EndpointSnapshot {
+            address,
+            scraped_at,
+            metrics,
+        }],
+    }
+}
+
+fn endpoint() -> impl Strategy<Value = EndpointSnapshot> {
+    let address = prop_oneof![
+        any::<([u8; 4], u16)>().prop_map(SocketAddr::from),
+        any::<([u8; 16], u16)>().prop_map(SocketAddr::from),
+    ];
+    let scraped_at = option::of(any::<u64>().prop_map(Timestamp::from_nanos));
+    (address, scraped_at, metrics()).prop_map(|(address, scraped_at, metrics)| EndpointSnapshot {
+        address,
+        scraped_at,
+        metrics,
+    })
+}
+
+fn metrics() -> impl Strategy<Value = EndpointMetrics> {
+    let fraction = || option::of(0.0..=1.0);
+    let gauges = (
+        any::<u32>(),
+        any::<u32>(),
+        fraction(),
+        fraction(),
+        1..=u32::MAX,
+    );
+    let totals = (option::of(1..=u64::MAX), option::of(1.0..4e9));
+    (gauges, totals, any::<(Option<u64>, Option<u64>)>()).prop_map(
+        |(gauges, (cache_tokens, process_start), (prefix_hits, prefix_queries))| {
+            let (waiting, running, kv_utilisation, gpu_utilisation, engines) = gauges;
+            EndpointMetrics {
+                waiting,
+                running,
+                kv_utilisation,
+                gpu_utilisation,
+                engines,
+                cache_tokens,
+                process_start,
+                prefix_hits,
+                prefix_queries,
+            }
+        },
+    )
+}
