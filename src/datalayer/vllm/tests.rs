@@ -300,12 +300,17 @@ fn the_youngest_process_on_the_page_counts() {
 }
 
 #[test]
-fn engines_beyond_the_cap_still_add_to_the_queue() {
+fn engines_beyond_the_cap_add_to_the_queue_and_to_nothing_else() {
     use std::fmt::Write;
     let mut page = String::new();
     for engine in 0..MAX_ENGINES + 10 {
         writeln!(page, "{WAITING}{{engine=\"{engine}\"}} 1").unwrap();
     }
+    for engine in [MAX_ENGINES - 1, MAX_ENGINES] {
+        let labels = format!("engine=\"{engine}\",kv_cache_size_tokens=\"512\"");
+        writeln!(page, "vllm:cache_config_info{{{labels}}} 1").unwrap();
+    }
     let page = metrics(&page);
     assert_eq!((page.engines, page.waiting), (1024, 1034));
+    assert_eq!(page.cache_tokens, Some(512));
 }
