@@ -1,33 +1,176 @@
-//! stub
-/// x
+//! Configuration: the JSON a user writes, checked into values the rest can trust.
+//!
+//! [`keys()`] is the single list of what may be written: name, type, range, default and meaning of
+//! every key. A key that is not in it is refused, and an absent key reads as its default there, so
+//! the list, the reader and the documentation cannot drift apart. Sections read themselves from
+//! `Fields`, a cursor that knows its JSON path, which is how every error can name the place.
+
+mod endpoint;
+mod error;
+mod fields;
+mod health;
+mod json;
+mod keys;
+mod kind;
+mod metrics;
+mod override_host;
+mod pattern;
+mod pool;
+mod prefix;
+mod route;
+mod scoring;
+mod text;
+mod units;
+
+#[cfg(test)]
+mod tests;
+
+pub use endpoint::EndpointConfig;
+pub use error::ConfigError;
+pub use health::HealthConfig;
+pub use keys::{KeyDoc, keys};
+pub use kind::Kind;
+pub use metrics::{Engine, MetricsConfig};
+pub use override_host::OverrideHost;
+pub use pattern::Pattern;
+pub use pool::PoolConfig;
+pub use prefix::{Capacity, PendingCredit, PrefixConfig};
+pub use route::PoolMatch;
+pub use scoring::{ScoringConfig, Weights};
+pub use text::TextRule;
+
+use fields::Fields;
+use json::Value;
+
+/// A whole configuration, every value of it inside its range.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// At least one; the first whose match fits takes the request. Names are unique.
+    pub pools: Vec<PoolConfig>,
+    /// How the pick reaches Envoy's load balancer.
+    pub override_host: OverrideHost,
+    /// Bytes of a request body held before the pick; what is longer is routed by this much of it.
+    pub max_buffered_bytes: usize,
+    /// What becomes of a request for which nothing could be picked.
+    pub failure_mode: FailureMode,
+    /// Caps on what grows with traffic.
+    pub limits: Limits,
+    /// Whether responses carry the `x-epp-*` headers.
+    pub debug_headers: bool,
+    /// The most detailed level that is logged.
+    pub log_level: LogLevel,
+}
+
+/// What becomes of a request for which nothing could be picked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PendingCredit {
-    /// a
-    UnlessConfirmed,
-    /// b
-    Full,
-    /// c
-    None,
+pub enum FailureMode {
+    /// The cluster's own load-balancing policy chooses.
+    FailOpen,
+    /// The client gets 503.
+    FailClose,
 }
-/// x
-#[derive(Clone, Debug)]
-#[allow(missing_docs)]
-pub struct ScoringConfig {
-    pub weights: Weights,
-    pub max_queue: u32,
-    pub max_running: u32,
-    pub min_health: f64,
-    pub tie_band: f64,
-    pub guard_floor: u32,
-    pub guard_ratio: f64,
+
+/// Caps on what grows with traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes one VM spends on the prefix indexes of all its pools together.
+    pub index_bytes: usize,
+    /// Distinct client-controlled values of one metric label; the rest counts as `other`.
+    pub label_values: u32,
 }
-/// x
-#[derive(Clone, Debug)]
-#[allow(missing_docs)]
-pub struct Weights {
-    pub cache: f64,
-    pub load: f64,
-    pub queue: f64,
-    pub health: f64,
-    pub adapter: f64,
+
+/// The most detailed level that is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLevel {
+    /// Start, configuration, changes of state.
+    Info,
+    /// And one line per request.
+    Debug,
+    /// And each step of a request.
+    Trace,
+}
+
+impl Config {
+    /// Reads a configuration from the bytes of a JSON object, as Envoy hands over a `Struct` or a
+    /// `StringValue`.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its JSON path: malformed JSON, an unknown, repeated or
+    /// ill-typed field, a value out of its range, a missing required one, or a key that this
+    /// version does not have yet.
+    pub fn parse(json: &[u8]) -> Result<Self, ConfigError> {
+        if json.trim_ascii().is_empty() {
+            return Err(ConfigError::expected("", "an object with pools", "nothing"));
+        }
+        let value = Value::parse(json).map_err(|error| ConfigError::json(&error))?;
+        let root = Fields::root(&value)?;
+        Ok(Self {
+            pools: pool::read_all(&root)?,
+            override_host: root.section("overrideHost", OverrideHost::read)?,
+            max_buffered_bytes: root.size("maxBufferedBytes")?,
+            failure_mode: root.choice(
+                "failureMode",
+                &[FailureMode::FailOpen, FailureMode::FailClose],
+            )?,
+            limits: root.section("limits", Limits::read)?,
+            debug_headers: root.flag("debugHeaders")?,
+            log_level: root.choice(
+                "logLevel",
+                &[LogLevel::Info, LogLevel::Debug, LogLevel::Trace],
+            )?,
+        })
+    }
+
+    /// What is valid but probably not meant, one line each: weights that do not sum to 1, a pool
+    /// that an earlier one hides.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut takes_all: Option<&PoolConfig> = None;
+        for (at, pool) in self.pools.iter().enumerate() {
+            if !pool.scoring.weights.sum_to_one() {
+                lines.push(format!(
+                    "pools[{at}].scoring.weights: pool {}: they sum to {:.3}, used as {}",
+                    pool.name,
+                    pool.scoring.weights.sum(),
+                    pool.scoring.weights.normalised(),
+                ));
+            }
+            if let Some(earlier) = takes_all {
+                lines.push(format!(
+                    "pools[{at}]: pool {} gets no request: pool {} comes first and has no match",
+                    pool.name, earlier.name,
+                ));
+            } else if pool.matcher.fits_everything() {
+                takes_all = Some(pool);
+            }
+        }
+        lines
+    }
+
+    /// One line for the start-up log: pools, how many endpoints each has, the weights as used.
+    pub fn summary(&self) -> String {
+        let pools: Vec<String> = self
+            .pools
+            .iter()
+            .map(|pool| {
+                format!(
+                    "{} (cluster {}, endpoints {}, weights {})",
+                    pool.name,
+                    pool.cluster,
+                    pool.endpoints.len(),
+                    pool.scoring.weights.normalised(),
+                )
+            })
+            .collect();
+        format!("pools {}: {}", self.pools.len(), pools.join("; "))
+    }
+}
+
+impl Limits {
+    fn read(fields: &Fields<'_>) -> Result<Self, ConfigError> {
+        Ok(Self {
+            index_bytes: fields.size("indexBytes")?,
+            label_values: fields.whole("labelValues")?,
+        })
+    }
 }

@@ -1,0 +1,244 @@
+//! Every key, once: where it stands, what it holds, what it is when absent, what it means.
+
+use core::time::Duration;
+
+use super::kind::Kind;
+use super::text;
+
+/// One accepted key.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyDoc {
+    /// Where it stands; `[]` is every entry of a list: `pools[].scoring.maxQueue`.
+    pub path: &'static str,
+    /// Type and range; its `Display` is for people.
+    pub kind: Kind,
+    /// What an absent key reads as, as JSON; `None` when the key is required.
+    pub default: Option<&'static str>,
+    /// One line for the documentation.
+    pub meaning: &'static str,
+}
+
+/// Every accepted key, sections included, in the order of the documentation.
+pub fn keys() -> &'static [KeyDoc] {
+    KEYS
+}
+
+/// A key of the contract that this version refuses by name.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LaterKey {
+    /// As [`KeyDoc::path`].
+    pub(super) path: &'static str,
+    /// What to do until then.
+    pub(super) instead: &'static str,
+}
+
+/// The rows of [`KEYS`] directly inside `section`, with their names.
+pub(super) fn keys_of(section: &str) -> impl Iterator<Item = (&'static str, &'static KeyDoc)> {
+    KEYS.iter()
+        .filter_map(move |key| Some((name_in(key.path, section)?, key)))
+}
+
+/// The rows of [`LATER_KEYS`] directly inside `section`, with their names.
+pub(super) fn later_keys_of(section: &str) -> impl Iterator<Item = (&'static str, LaterKey)> {
+    LATER_KEYS
+        .iter()
+        .filter_map(move |key| Some((name_in(key.path, section)?, *key)))
+}
+
+/// What is left of `path` inside `section`, when that is one name.
+fn name_in(path: &'static str, section: &str) -> Option<&'static str> {
+    let rest = path.strip_prefix(section)?;
+    let name = if section.is_empty() {
+        rest
+    } else {
+        rest.strip_prefix('.')?
+    };
+    (!name.contains(['.', '['])).then_some(name)
+}
+
+const fn key(
+    path: &'static str,
+    kind: Kind,
+    default: &'static str,
+    meaning: &'static str,
+) -> KeyDoc {
+    let default = Some(default);
+    KeyDoc {
+        path,
+        kind,
+        default,
+        meaning,
+    }
+}
+
+const fn required(path: &'static str, kind: Kind, meaning: &'static str) -> KeyDoc {
+    let default = None;
+    KeyDoc {
+        path,
+        kind,
+        default,
+        meaning,
+    }
+}
+
+const fn section(path: &'static str, meaning: &'static str) -> KeyDoc {
+    key(path, Kind::Section, "{}", meaning)
+}
+
+const fn later(path: &'static str, instead: &'static str) -> LaterKey {
+    LaterKey { path, instead }
+}
+
+const fn choice(names: &'static [&'static str]) -> Kind {
+    Kind::Choice { names, later: &[] }
+}
+
+/// Two pools never share state, and each has stats of its own: hundreds are a mistake.
+const POOLS: Kind = Kind::List {
+    min: 1,
+    max: 256,
+    of: "pools",
+};
+/// Every endpoint is scraped each interval and scored for each request.
+const ENDPOINTS: Kind = Kind::List {
+    min: 1,
+    max: 4096,
+    of: "endpoints, each \"ip:port\" or an object",
+};
+/// Each is tried on every request.
+const PATTERNS: Kind = Kind::List {
+    min: 0,
+    max: 256,
+    of: "patterns",
+};
+/// A maximum of 0 would leave no candidate, ever.
+const AT_LEAST_ONE: Kind = Kind::Whole {
+    min: 1,
+    max: u32::MAX,
+};
+/// Shares, health and freshness are parts of a whole.
+const SHARE: Kind = Kind::Number { min: 0.0, max: 1.0 };
+/// Only the ratio of weights matters, and a million to one is beyond any use. A bounded sum stays
+/// finite.
+const WEIGHT: Kind = Kind::Number {
+    min: 0.0,
+    max: 1_000_000.0,
+};
+/// Scores this near count as equal. A tenth is a whole factor of the default formula; more would
+/// silence it.
+const TIE_BAND: Kind = Kind::Number { min: 0.0, max: 0.1 };
+/// Below 1 the guard would close even an endpoint that has less than its fair share.
+const GUARD_RATIO: Kind = Kind::Number {
+    min: 1.0,
+    max: 1_000.0,
+};
+/// A view older than minutes says nothing about load; more than 20 scrapes a second of every
+/// endpoint cost the model servers more than they tell.
+const SCRAPE_INTERVAL: Kind = Kind::Duration {
+    min: Duration::from_millis(50),
+    max: Duration::from_mins(10),
+};
+/// Zero would fail every scrape; an answer a minute late describes another time.
+const SCRAPE_TIMEOUT: Kind = Kind::Duration {
+    min: Duration::from_millis(1),
+    max: Duration::from_mins(1),
+};
+/// Each block is an index entry per endpoint: blocks of a few tokens make the index many times
+/// larger than the caches it mirrors. Engines use at most hundreds of tokens a block.
+const BLOCK_TOKENS: Kind = Kind::Whole {
+    min: 16,
+    max: 4_096,
+};
+/// At least one block of any size. At the smallest block size, 16 Mi tokens are 8 MiB of hashes for
+/// a request.
+const MAX_TOKENS: Kind = Kind::Whole {
+    min: 16,
+    max: 16_777_216,
+};
+/// Freshness falls between `staleAfter` and ten intervals, so there must be something between.
+const STALE_AFTER: Kind = Kind::Whole { min: 1, max: 9 };
+/// Each fallback is one more `ip:port` in a header, and is used only when all before it failed.
+const FALLBACKS: Kind = Kind::Whole { min: 0, max: 8 };
+/// A VM has 1 GiB. A held body is copied in and read, which takes up to twice its size, next to
+/// the index (512 MiB at most) and the copies that the engine makes when memory grows.
+const BUFFERED_BYTES: Kind = Kind::Size {
+    min: 1 << 10,
+    max: 128 << 20,
+};
+/// Under 1 MiB an index forgets within seconds; half of a VM's 1 GiB is for everything else.
+const INDEX_BYTES: Kind = Kind::Size {
+    min: 1 << 20,
+    max: 512 << 20,
+};
+/// Envoy keeps every stat it has seen until it ends.
+const LABEL_VALUES: Kind = Kind::Whole {
+    min: 1,
+    max: 10_000,
+};
+
+#[rustfmt::skip]
+const KEYS: &[KeyDoc] = &[
+    required("pools", POOLS, "The first pool whose match fits takes the request; a request that fits none is not touched."),
+    required("pools[].name", Kind::Text(&text::POOL_NAME), "Unique; appears in metric labels."),
+    required("pools[].cluster", Kind::Text(&text::CLUSTER_NAME), "The Envoy cluster that holds the model servers."),
+    section("pools[].match", "Which requests are the pool's: every given part must fit."),
+    key("pools[].match.models", PATTERNS, "[]", "Model names, `*` for any text; not asked when the body cannot be read."),
+    key("pools[].match.hosts", PATTERNS, "[]", "Host names without port, `*` for any text, in any case."),
+    key("pools[].match.pathPrefix", Kind::Text(&text::PATH_PREFIX), "null", "Path prefix that ends where a path segment does; absent: every path."),
+    required("pools[].endpoints", ENDPOINTS, "The model servers, as `ip:port` or as objects."),
+    required("pools[].endpoints[].address", Kind::Text(&super::endpoint::ADDRESS), "`ip:port`; IPv6 in brackets."),
+    key("pools[].endpoints[].labels", Kind::Labels, "{}", "Labels, as on a pod."),
+    key("pools[].endpoints[].maxRunning", AT_LEAST_ONE, "null", "Requests one engine runs at once; absent: `scoring.maxRunning`."),
+    section("pools[].metrics", "How the endpoints' metrics are read."),
+    key("pools[].metrics.path", Kind::Text(&text::REQUEST_PATH), "\"/metrics\"", "Path of the metrics text."),
+    key("pools[].metrics.interval", SCRAPE_INTERVAL, "\"1s\"", "Time between two scrapes of an endpoint."),
+    key("pools[].metrics.timeout", SCRAPE_TIMEOUT, "\"3s\"", "Time after which a scrape has failed."),
+    key("pools[].metrics.cluster", Kind::Text(&text::CLUSTER_NAME), "null", "Another cluster with the same endpoints, for scrapes only; absent: the pool's."),
+    key("pools[].metrics.engine", Kind::Choice { names: &["auto", "vllm"], later: &["sglang", "trtllm", "triton"] }, "\"auto\"", "Whose metric names to expect."),
+    section("pools[].scoring", "How candidates are chosen and weighed."),
+    key("pools[].scoring.preset", choice(&["default", "low-latency", "batch", "many-adapter", "balanced"]), "\"default\"", "Defaults for a kind of traffic; keys given beside it win."),
+    section("pools[].scoring.weights", "Weights of the factors; only their ratio counts."),
+    key("pools[].scoring.weights.cache", WEIGHT, "0.6", "Share of the prompt's blocks the endpoint holds."),
+    key("pools[].scoring.weights.load", WEIGHT, "0.2", "1 − GPU load, KV-cache utilisation or running requests."),
+    key("pools[].scoring.weights.queue", WEIGHT, "0.1", "1 − queue depth / `maxQueue`."),
+    key("pools[].scoring.weights.health", WEIGHT, "0.05", "Health."),
+    key("pools[].scoring.weights.adapter", WEIGHT, "0.05", "1 when the adapter is loaded or none is needed."),
+    key("pools[].scoring.maxQueue", AT_LEAST_ONE, "20", "Waiting requests at which an endpoint is no candidate."),
+    key("pools[].scoring.maxRunning", AT_LEAST_ONE, "256", "Requests one engine runs at once (vLLM's `--max-num-seqs`)."),
+    key("pools[].scoring.minHealth", SHARE, "0.3", "Health below which an endpoint is no candidate."),
+    key("pools[].scoring.tieBand", TIE_BAND, "0.002", "Scores this near the best count as equal to it."),
+    key("pools[].scoring.guardFloor", AT_LEAST_ONE, "20", "Open requests up to which the load guard never acts."),
+    key("pools[].scoring.guardRatio", GUARD_RATIO, "1.5", "Times the mean of open requests at which a cache match stops counting."),
+    section("pools[].prefix", "How prompts are cut into blocks and remembered."),
+    key("pools[].prefix.blockTokens", BLOCK_TOKENS, "64", "Pseudo-tokens of 4 bytes in a block."),
+    key("pools[].prefix.autoTune", Kind::Flag, "true", "Take the block size from the engines where their metrics tell it."),
+    key("pools[].prefix.maxTokens", MAX_TOKENS, "131072", "Pseudo-tokens of a prompt that are hashed; the rest is ignored."),
+    key("pools[].prefix.capacityBlocks", Kind::AutoOrWhole, "\"auto\"", "Blocks an endpoint's cache holds; `auto`: from its metrics."),
+    key("pools[].prefix.pendingCredit", choice(&["unlessConfirmed", "full", "none"]), "\"unlessConfirmed\"", "Whether blocks count that were sent but not yet answered."),
+    section("pools[].health", "How doubt about an endpoint is weighed."),
+    key("pools[].health.staleAfter", STALE_AFTER, "3", "Scrape intervals after which metrics count less."),
+    key("pools[].health.staleFloor", SHARE, "0.5", "Health of an endpoint whose metrics are ten intervals old or older."),
+    section("overrideHost", "How the pick reaches Envoy."),
+    key("overrideHost.mode", Kind::Choice { names: &["header"], later: &["statefulSession"] }, "\"header\"", "Through a header that the cluster's `override_host` policy reads."),
+    key("overrideHost.header", Kind::Text(&text::HEADER_NAME), "\"x-gateway-destination-endpoint\"", "That header."),
+    key("overrideHost.fallbacks", FALLBACKS, "2", "Next-best endpoints named after the pick, for retries."),
+    key("maxBufferedBytes", BUFFERED_BYTES, "983040", "Bytes of a body held before the pick; Envoy must be able to buffer 1 MiB more."),
+    key("failureMode", choice(&["FailOpen", "FailClose"]), "\"FailOpen\"", "When nothing can be picked: the cluster's own policy, or 503."),
+    section("limits", "Caps on what grows with traffic."),
+    key("limits.indexBytes", INDEX_BYTES, "\"64Mi\"", "Memory for the prefix indexes, per Envoy worker."),
+    key("limits.labelValues", LABEL_VALUES, "100", "Client-controlled values of a metric label; the rest is `other`."),
+    key("debugHeaders", Kind::Flag, "false", "Send the `x-epp-*` headers to the client."),
+    key("logLevel", choice(&["info", "debug", "trace"]), "\"info\"", "The most detailed level that is logged."),
+];
+
+#[rustfmt::skip]
+const LATER_KEYS: &[LaterKey] = &[
+    later("pools[].discovery", "list the endpoints under pools[].endpoints"),
+    later("pools[].models", "requests go out with the model name they came with; select by it with pools[].match.models"),
+    later("pools[].endpointPickerConfig", "set weights and limits under pools[].scoring"),
+    later("pools[].disaggregation", "leave it out: prefill and decode run on the picked endpoint"),
+    later("pools[].prefix.forgetOnMiss", "leave it out"),
+    later("pools[].health.errorWindow", "leave it out"),
+    later("limits.logSlots", "leave it out: workers do not share their state yet"),
+    later("console", "read the metrics on Envoy's admin port"),
+];

@@ -1,0 +1,72 @@
+//! One pool: model servers that stand in for each other.
+
+use std::collections::BTreeSet;
+
+use super::endpoint::{self, EndpointConfig};
+use super::error::ConfigError;
+use super::fields::Fields;
+use super::health::HealthConfig;
+use super::json::quoted;
+use super::metrics::MetricsConfig;
+use super::prefix::PrefixConfig;
+use super::route::PoolMatch;
+use super::scoring::{Preset, ScoringConfig};
+
+/// One pool: which requests it takes and how it picks among its endpoints.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolConfig {
+    /// Unique among the pools; part of metric labels and shared keys.
+    pub name: String,
+    /// The Envoy cluster that holds the endpoints.
+    pub cluster: String,
+    /// Which requests the pool takes.
+    pub matcher: PoolMatch,
+    /// At least one; addresses are unique.
+    pub endpoints: Vec<EndpointConfig>,
+    /// How the endpoints' metrics are read.
+    pub metrics: MetricsConfig,
+    /// How candidates are chosen and weighed.
+    pub scoring: ScoringConfig,
+    /// How prompts are cut into blocks and remembered.
+    pub prefix: PrefixConfig,
+    /// How doubt about an endpoint is weighed.
+    pub health: HealthConfig,
+}
+
+/// The pools of the whole configuration.
+pub(super) fn read_all(root: &Fields<'_>) -> Result<Vec<PoolConfig>, ConfigError> {
+    let mut names = BTreeSet::new();
+    root.list("pools", |item| {
+        let fields = item.fields("an object with name, cluster and endpoints")?;
+        let pool = PoolConfig::read(&fields)?;
+        if names.insert(pool.name.clone()) {
+            Ok(pool)
+        } else {
+            let expected = "a name that no other pool has";
+            let found = format!("{} again", quoted(&pool.name));
+            let path = fields.path_of("name");
+            Err(ConfigError::expected(&path, expected, found))
+        }
+    })
+}
+
+impl PoolConfig {
+    fn read(fields: &Fields<'_>) -> Result<Self, ConfigError> {
+        let name = fields.text("name")?;
+        let cluster = fields.text("cluster")?;
+        let matcher = fields.section("match", PoolMatch::read)?;
+        let endpoints = endpoint::read_all(fields)?;
+        let metrics = fields.section("metrics", MetricsConfig::read)?;
+        let preset = fields.section("scoring", Preset::read)?;
+        Ok(Self {
+            name,
+            cluster,
+            matcher,
+            endpoints,
+            metrics,
+            scoring: fields.section("scoring", |scoring| ScoringConfig::read(scoring, &preset))?,
+            prefix: fields.section("prefix", |prefix| PrefixConfig::read(prefix, &preset))?,
+            health: fields.section("health", HealthConfig::read)?,
+        })
+    }
+}
