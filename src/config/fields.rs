@@ -41,7 +41,11 @@ impl<'a> Fields<'a> {
                 if *value == Value::Null {
                     continue;
                 }
-                return Err(ConfigError::later(&at, "", later.instead));
+                let instead = match section.as_str() {
+                    "" => later.instead.to_owned(),
+                    section => later.instead.replace(section, &path),
+                };
+                return Err(ConfigError::later(&at, "", instead));
             }
             if !keys_of(&section).any(|(known, _)| known == name) {
                 let allowed = keys_of(&section).map(|(known, _)| known).collect();

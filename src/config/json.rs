@@ -39,9 +39,8 @@ impl Value {
         };
         text.parse().ok().or_else(|| {
             let number: f64 = text.parse().ok()?;
-            (number.fract() == 0.0 && number >= 0.0)
-                .then(|| format!("{number:.0}").parse().ok())
-                .flatten()
+            let whole = (number.fract() == 0.0).then(|| format!("{number:.0}"))?;
+            whole.parse().ok()
         })
     }
 

@@ -28,7 +28,7 @@ pub fn keys() -> &'static [KeyDoc] {
 pub(super) struct LaterKey {
     /// As [`KeyDoc::path`].
     pub(super) path: &'static str,
-    /// What to do until then.
+    /// What to do until then; its `pools[]` stands for the pool in question.
     pub(super) instead: &'static str,
 }
 
@@ -159,13 +159,14 @@ const MAX_TOKENS: Kind = Kind::Whole {
 const STALE_AFTER: Kind = Kind::Whole { min: 1, max: 9 };
 /// Each fallback is one more `ip:port` in a header, and is used only when all before it failed.
 const FALLBACKS: Kind = Kind::Whole { min: 0, max: 8 };
-/// A VM has 1 GiB. A held body is copied in and read, which takes up to twice its size, next to
-/// the index (512 MiB at most) and the copies that the engine makes when memory grows.
+/// A VM has 1 GiB. The indexes take up to half of it; a held body is copied in whole, and the texts
+/// read from it may take as much again.
 const BUFFERED_BYTES: Kind = Kind::Size {
     min: 1 << 10,
     max: 128 << 20,
 };
-/// Under 1 MiB an index forgets within seconds; half of a VM's 1 GiB is for everything else.
+/// Under 1 MiB an index holds too little to match anything; half of a VM's 1 GiB is for everything
+/// else.
 const INDEX_BYTES: Kind = Kind::Size {
     min: 1 << 20,
     max: 512 << 20,
@@ -211,7 +212,7 @@ const KEYS: &[KeyDoc] = &[
     key("pools[].scoring.guardRatio", GUARD_RATIO, "1.5", "Times the mean of open requests at which a cache match stops counting."),
     section("pools[].prefix", "How prompts are cut into blocks and remembered."),
     key("pools[].prefix.blockTokens", BLOCK_TOKENS, "64", "Pseudo-tokens of 4 bytes in a block."),
-    key("pools[].prefix.autoTune", Kind::Flag, "true", "Take the block size from the engines where their metrics tell it."),
+    key("pools[].prefix.autoTune", Kind::Flag, "true", "Use the block size that the engines' metrics tell, where they do."),
     key("pools[].prefix.maxTokens", MAX_TOKENS, "131072", "Pseudo-tokens of a prompt that are hashed; the rest is ignored."),
     key("pools[].prefix.capacityBlocks", Kind::AutoOrWhole, "\"auto\"", "Blocks an endpoint's cache holds; `auto`: from its metrics."),
     key("pools[].prefix.pendingCredit", choice(&["unlessConfirmed", "full", "none"]), "\"unlessConfirmed\"", "Whether blocks count that were sent but not yet answered."),
