@@ -1,1 +1,5 @@
 //! Real components around the module: simulated model servers, a real Envoy, the demo.
+
+pub mod artifact;
+pub mod envoy;
+mod repository;

@@ -1,0 +1,88 @@
+//! The module as Envoy loads it: built from this checkout, never a stale file.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::repository;
+
+/// Why there is no module to load: cargo's own words.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the module was not built: {0}")]
+pub struct BuildError(String);
+
+/// The path of `inline_epp.wasm`, built in release mode. The first call in a process runs cargo,
+/// which decides what is fresh; it blocks until the build is done.
+pub fn module() -> Result<&'static Path, BuildError> {
+    static MODULE: OnceLock<Result<PathBuf, BuildError>> = OnceLock::new();
+    match MODULE.get_or_init(build) {
+        Ok(path) => Ok(path),
+        Err(error) => Err(error.clone()),
+    }
+}
+
+fn build() -> Result<PathBuf, BuildError> {
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "build",
+            "--release",
+            "--locked",
+            "--target",
+            "wasm32-wasip1",
+        ])
+        .args([
+            "--package",
+            "inline-epp",
+            "--message-format",
+            "json-render-diagnostics",
+        ])
+        .current_dir(repository::root())
+        .output()
+        .map_err(|error| BuildError(format!("cargo does not run: {error}")))?;
+    if !output.status.success() {
+        return Err(BuildError(
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        ));
+    }
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .find_map(wasm_file)
+        .ok_or_else(|| BuildError("cargo reported no .wasm file of inline-epp".to_owned()))
+}
+
+/// The module's path, when `message` is cargo's report of it.
+fn wasm_file(message: &str) -> Option<PathBuf> {
+    let message: serde_json::Value = serde_json::from_str(message).ok()?;
+    if message["reason"] != "compiler-artifact" || message["target"]["name"] != "inline_epp" {
+        return None;
+    }
+    message["filenames"]
+        .as_array()?
+        .iter()
+        .filter_map(|file| file.as_str().map(PathBuf::from))
+        .find(|file| {
+            file.extension()
+                .is_some_and(|extension| extension == "wasm")
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_report_of_the_module_names_its_path() {
+        let report = r#"{"reason":"compiler-artifact","target":{"name":"inline_epp"},
+            "filenames":["/t/libinline_epp.rlib","/t/inline_epp.wasm"]}"#;
+        assert_eq!(wasm_file(report), Some(PathBuf::from("/t/inline_epp.wasm")));
+        assert_eq!(
+            wasm_file(&report.replace("inline_epp\"}", "serde\"}")),
+            None
+        );
+        assert_eq!(
+            wasm_file(r#"{"reason":"build-finished","success":true}"#),
+            None
+        );
+        assert_eq!(wasm_file("not JSON"), None);
+    }
+}
