@@ -174,3 +174,7 @@ impl Limits {
         })
     }
 }
+
+mod protobuf_struct;
+
+pub use protobuf_struct::json_text;
