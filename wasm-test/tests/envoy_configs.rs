@@ -10,7 +10,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::http::HeaderMap;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use wasm_test::envoy::{CANONICAL, Envoy, NO_FILTER, StartError};
+use wasm_test::envoy::{AdminError, CANONICAL, Envoy, NO_FILTER, StartError};
 
 const PLUGIN_CONFIG: &str = "envoy/plugin-config.yaml";
 const DESTINATION: &str = "x-gateway-destination-endpoint";
@@ -160,6 +160,33 @@ async fn a_request_id_of_the_client_reaches_server_and_client() {
 
     assert_eq!(response.headers()["x-request-id"], "mine");
     assert_eq!(server.requests()[0]["x-request-id"], "mine");
+}
+
+#[tokio::test]
+async fn a_client_cannot_steer_envoy_by_its_headers() {
+    let server = ModelServer::start().await;
+    let envoy = Envoy::builder(NO_FILTER)
+        .endpoints(&[server.address])
+        .start()
+        .await
+        .expect("a start");
+    let request = reqwest::Client::new()
+        .get(envoy.url())
+        .header("x-user", "test");
+    // Envoy obeys this one as it does those for retries and timeouts, and it leaves a trace.
+    let request = request.header("x-envoy-upstream-alt-stat-name", "of-the-client");
+
+    let response = request
+        .header(DESTINATION, "169.254.169.254:80")
+        .send()
+        .await;
+
+    assert_eq!(response.expect("Envoy answers").status(), 200);
+    assert_eq!(server.requests()[0].get(DESTINATION), None);
+    let stat = envoy
+        .counter("cluster.model-servers.of-the-client.upstream_rq_200")
+        .await;
+    assert!(matches!(stat, Err(AdminError::NoSuchStat(_))), "{stat:?}");
 }
 
 #[tokio::test]
