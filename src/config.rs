@@ -17,6 +17,7 @@ mod override_host;
 mod pattern;
 mod pool;
 mod prefix;
+mod protobuf_struct;
 mod route;
 mod scoring;
 mod text;
@@ -35,6 +36,7 @@ pub use override_host::OverrideHost;
 pub use pattern::Pattern;
 pub use pool::PoolConfig;
 pub use prefix::{Capacity, PendingCredit, PrefixConfig};
+pub use protobuf_struct::json_text;
 pub use route::PoolMatch;
 pub use scoring::{ScoringConfig, Weights};
 pub use text::TextRule;
@@ -91,18 +93,19 @@ pub enum LogLevel {
 }
 
 impl Config {
-    /// Reads a configuration from the bytes of a JSON object, as Envoy hands over a `Struct` or a
-    /// `StringValue`.
+    /// Reads a configuration from the bytes of a JSON object, or of the `Struct` that Envoy hands
+    /// over as its wire form.
     ///
     /// # Errors
     /// The first thing that is wrong, with its JSON path: malformed JSON, an unknown, repeated or
     /// ill-typed field, a value out of its range, a missing required one, or a key that this
     /// version does not have yet.
-    pub fn parse(json: &[u8]) -> Result<Self, ConfigError> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, ConfigError> {
+        let json = json_text(bytes);
         if json.trim_ascii().is_empty() {
             return Err(ConfigError::expected("", "an object with pools", "nothing"));
         }
-        let value = Value::parse(json).map_err(|error| ConfigError::json(&error))?;
+        let value = Value::parse(&json).map_err(|error| ConfigError::json(&error))?;
         let root = Fields::root(&value)?;
         Ok(Self {
             pools: pool::read_all(&root)?,
@@ -174,7 +177,3 @@ impl Limits {
         })
     }
 }
-
-mod protobuf_struct;
-
-pub use protobuf_struct::json_text;

@@ -9,9 +9,13 @@
 
 pub mod config;
 pub mod datalayer;
+pub mod flow;
+#[cfg(target_arch = "wasm32")]
+mod host;
 pub mod prefix;
+pub mod replication;
+pub mod requestcontrol;
 pub mod requesthandling;
 pub mod scheduling;
-pub mod replication;
 pub mod telemetry;
 pub mod time;

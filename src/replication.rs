@@ -4,5 +4,6 @@
 //! so every reader treats the bytes as hostile: [`snapshot::decode`] either returns what a writer
 //! of this version encoded, or nothing.
 
+pub mod lease;
 pub mod snapshot;
 mod wire;

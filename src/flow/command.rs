@@ -1,0 +1,96 @@
+//! What should be done about a stream.
+
+use std::borrow::Cow;
+
+use crate::datalayer::EndpointId;
+use crate::telemetry::Reason;
+
+/// What the host does after an event: the commands in their order, then the action.
+#[derive(Debug, Default)]
+pub struct Step {
+    /// Whether the request goes on.
+    pub action: Action,
+    /// What to do first.
+    pub commands: Vec<Command>,
+}
+
+/// Whether the request goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Action {
+    /// Let go of what is held.
+    #[default]
+    Continue,
+    /// Hold headers and body.
+    Pause,
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// Remove a request header, all its values.
+    RemoveRequestHeader(Cow<'static, str>),
+    /// Set a request header to one value, replacing what was there.
+    SetRequestHeader(Cow<'static, str>, Vec<u8>),
+    /// Set a response header to one value, replacing what was there.
+    SetResponseHeader(&'static str, Vec<u8>),
+    /// Read this many bytes of the held body and report them as
+    /// [`super::Event::RequestBodyRead`]; that event's step then counts instead of this one.
+    ReadBody(usize),
+    /// Answer the client; the request goes nowhere.
+    Reply {
+        /// HTTP status.
+        status: u16,
+        /// A JSON text.
+        body: &'static str,
+    },
+    /// Count something.
+    Count(Count),
+}
+
+/// Something that happened, for the metrics. `pool` is the pool's place in the configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Count {
+    /// A request was routed by its prompt.
+    Decision {
+        /// Which pool.
+        pool: usize,
+        /// The model asked for.
+        model: String,
+        /// The pick.
+        endpoint: EndpointId,
+    },
+    /// A request was routed without its prompt's help.
+    Fallback {
+        /// Which pool.
+        pool: usize,
+        /// Why.
+        reason: Reason,
+    },
+    /// A prompt was matched and scored.
+    Scored {
+        /// Which pool.
+        pool: usize,
+        /// Blocks of the prompt the pick holds.
+        matched_blocks: u32,
+        /// Blocks of the prompt.
+        total_blocks: u32,
+        /// The pick's composite score, in [0, 1].
+        score: f64,
+    },
+    /// A request was sent to an endpoint (1) or is over there (−1).
+    InFlight {
+        /// Which pool.
+        pool: usize,
+        /// Where.
+        endpoint: EndpointId,
+        /// 1 or −1.
+        change: i64,
+    },
+    /// A response broke off after it had begun.
+    UpstreamReset {
+        /// Which pool.
+        pool: usize,
+        /// Who broke it off.
+        endpoint: EndpointId,
+    },
+}

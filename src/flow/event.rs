@@ -1,0 +1,66 @@
+//! What happens to a stream.
+
+use core::net::SocketAddr;
+
+/// Something the host tells about one stream.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// The request's headers came.
+    RequestHeaders {
+        /// All of them.
+        headers: Headers<'a>,
+        /// Nothing follows.
+        end_of_stream: bool,
+        /// A number no other stream was given.
+        entropy: u128,
+    },
+    /// Body bytes came.
+    RequestBody {
+        /// How many the host holds and can show, from the first on while they are held.
+        buffered: usize,
+        /// Nothing follows.
+        end_of_stream: bool,
+    },
+    /// The bytes a [`super::Command::ReadBody`] asked for.
+    RequestBodyRead(Vec<u8>),
+    /// Trailers came: the body is complete, though its last piece did not say so.
+    RequestTrailers,
+    /// The response began.
+    ResponseHeaders {
+        /// HTTP status.
+        status: u16,
+        /// It comes from a server, not from Envoy.
+        by_upstream: bool,
+        /// The server's address.
+        upstream: Option<SocketAddr>,
+    },
+    /// Nothing more will happen.
+    Finished {
+        /// The server broke the response off after it had begun.
+        upstream_reset: bool,
+    },
+}
+
+/// Request headers as bytes: a client's values need not be text.
+#[derive(Clone, Copy, Debug)]
+pub struct Headers<'a>(&'a [(&'a [u8], &'a [u8])]);
+
+impl<'a> Headers<'a> {
+    /// Names (lower case, pseudo-headers included) and values.
+    pub const fn new(pairs: &'a [(&'a [u8], &'a [u8])]) -> Self {
+        Self(pairs)
+    }
+
+    /// The first value of `name`.
+    pub fn value(&self, name: &str) -> Option<&'a [u8]> {
+        let mut pairs = self.0.iter();
+        pairs
+            .find(|(key, _)| *key == name.as_bytes())
+            .map(|&(_, value)| value)
+    }
+
+    /// Whether `name` is there.
+    pub fn has(&self, name: &str) -> bool {
+        self.value(name).is_some()
+    }
+}

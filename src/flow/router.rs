@@ -1,0 +1,65 @@
+//! All pools of one configuration, and which of them a request belongs to.
+
+use super::event::Headers;
+use crate::config::Config;
+use crate::prefix::BYTES_PER_ENTRY;
+use crate::requestcontrol::Pool;
+
+/// What all streams of a VM share.
+#[derive(Debug)]
+pub struct Router {
+    config: Config,
+    pools: Vec<Pool>,
+}
+
+impl Router {
+    /// Pools as `config` lists them, with nothing known of their endpoints. The index budget is
+    /// shared out evenly.
+    pub fn new(config: Config) -> Self {
+        let share = config.limits.index_bytes / config.pools.len().max(1);
+        let entries = share / BYTES_PER_ENTRY;
+        let pools = config
+            .pools
+            .iter()
+            .map(|pool| Pool::new(pool.clone(), entries))
+            .collect();
+        Self { config, pools }
+    }
+
+    /// What the operator asked for.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The pools, in the order of the configuration.
+    pub fn pools(&self) -> &[Pool] {
+        &self.pools
+    }
+
+    /// The pool at place `pool`.
+    pub fn pool_mut(&mut self, pool: usize) -> Option<&mut Pool> {
+        self.pools.get_mut(pool)
+    }
+
+    /// The pools whose host and path rules `headers` fit, by their places.
+    pub(super) fn fitting_route(&self, headers: Headers<'_>) -> Vec<usize> {
+        let host = headers.value(":authority").unwrap_or_default();
+        let path = headers.value(":path").unwrap_or_default();
+        let pools = self.config.pools.iter().enumerate();
+        pools
+            .filter(|(_, pool)| pool.matcher.fits_route(host, path))
+            .map(|(at, _)| at)
+            .collect()
+    }
+
+    /// The first of `pools` that takes requests for `model`.
+    pub(super) fn fitting_model(&self, pools: &[usize], model: &str) -> Option<usize> {
+        let takes = |pool: usize| {
+            self.config
+                .pools
+                .get(pool)
+                .is_some_and(|pool| pool.matcher.fits_model(model))
+        };
+        pools.iter().copied().find(|&pool| takes(pool))
+    }
+}

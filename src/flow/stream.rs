@@ -1,0 +1,302 @@
+//! The state machine of one stream.
+
+use core::net::SocketAddr;
+
+use super::command::{Action, Command, Count, Step};
+use super::decide::{self, Outcome};
+use super::event::{Event, Headers};
+use super::request::{Request, content_length, strip_control_headers, unreadable};
+use super::router::Router;
+use crate::requestcontrol::{Served, Ticket};
+use crate::requesthandling::Api;
+use crate::telemetry::Reason;
+use crate::time::Timestamp;
+
+/// One HTTP stream. Its memory is bounded by the request's block hashes (8 bytes each).
+#[derive(Debug, Default)]
+pub struct Stream {
+    state: State,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    /// Nothing came yet.
+    #[default]
+    New,
+    /// Headers and body are held until the prompt can be read.
+    Held(Held),
+    /// A pool's request that went on its way.
+    Routed(Routed),
+    /// Not ours, answered here, or over.
+    Passed,
+}
+
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) request: Request,
+    pub(super) api: Api,
+    /// Bytes the host holds.
+    buffered: usize,
+    /// The body exceeds, or will exceed, what may be held.
+    pub(super) truncated: bool,
+}
+
+#[derive(Debug)]
+struct Routed {
+    pool: usize,
+    request_id: Vec<u8>,
+    /// Absent where no endpoint is known.
+    ticket: Option<Ticket>,
+    debug: Option<decide::Debug>,
+    response_began: bool,
+}
+
+impl Stream {
+    /// Takes in `event` and says what to do about it.
+    pub fn handle(&mut self, router: &mut Router, event: Event<'_>, now: Timestamp) -> Step {
+        match event {
+            Event::RequestHeaders {
+                headers,
+                end_of_stream,
+                entropy,
+            } => self.request_headers(router, headers, end_of_stream, entropy, now),
+            Event::RequestBody {
+                buffered,
+                end_of_stream,
+            } => self.request_body(router, buffered, end_of_stream, now),
+            Event::RequestBodyRead(body) => self.request_body_read(router, body, now),
+            Event::RequestTrailers => self.request_trailers(router, now),
+            Event::ResponseHeaders {
+                status,
+                by_upstream,
+                upstream,
+            } => self.response_headers(router, status, by_upstream, upstream, now),
+            Event::Finished { upstream_reset } => self.finished(router, upstream_reset),
+        }
+    }
+
+    fn request_headers(
+        &mut self,
+        router: &mut Router,
+        headers: Headers<'_>,
+        end_of_stream: bool,
+        entropy: u128,
+        now: Timestamp,
+    ) -> Step {
+        if !matches!(self.state, State::New) {
+            return Step::default();
+        }
+        let pools = router.fitting_route(headers);
+        if pools.is_empty() {
+            self.state = State::Passed;
+            return Step::default();
+        }
+        let mut commands = Vec::new();
+        strip_control_headers(
+            &router.config().override_host.header,
+            headers,
+            &mut commands,
+        );
+        let request = Request::new(pools, headers, entropy, &mut commands);
+        let api = Api::from_path(headers.value(":path").unwrap_or_default());
+        match (unreadable(headers, end_of_stream), api) {
+            (Some(reason), _) => self.route_unread(router, request, reason, now, commands),
+            (None, None) => self.route_unread(router, request, Reason::UnknownPath, now, commands),
+            (None, Some(api)) => {
+                let truncated = content_length(headers)
+                    .is_some_and(|length| length > router.config().max_buffered_bytes);
+                self.state = State::Held(Held {
+                    request,
+                    api,
+                    buffered: 0,
+                    truncated,
+                });
+                Step {
+                    action: Action::Pause,
+                    commands,
+                }
+            }
+        }
+    }
+
+    fn request_body(
+        &mut self,
+        router: &mut Router,
+        buffered: usize,
+        end_of_stream: bool,
+        now: Timestamp,
+    ) -> Step {
+        let State::Held(held) = &mut self.state else {
+            return Step::default();
+        };
+        held.buffered = buffered;
+        let limit = router.config().max_buffered_bytes;
+        if end_of_stream {
+            return self.body_complete(router, now);
+        }
+        held.truncated |= buffered > limit;
+        if held.truncated && buffered > 0 {
+            return read_body(buffered.min(limit));
+        }
+        Step {
+            action: Action::Pause,
+            commands: Vec::new(),
+        }
+    }
+
+    fn request_trailers(&mut self, router: &mut Router, now: Timestamp) -> Step {
+        if matches!(self.state, State::Held(_)) {
+            return self.body_complete(router, now);
+        }
+        Step::default()
+    }
+
+    /// The whole body is there: it is read, unless there is none.
+    fn body_complete(&mut self, router: &mut Router, now: Timestamp) -> Step {
+        let limit = router.config().max_buffered_bytes;
+        match core::mem::replace(&mut self.state, State::Passed) {
+            State::Held(held) if held.buffered == 0 => {
+                self.route_unread(router, held.request, Reason::NoBody, now, Vec::new())
+            }
+            State::Held(mut held) => {
+                held.truncated = held.buffered > limit;
+                let len = held.buffered.min(limit);
+                self.state = State::Held(held);
+                read_body(len)
+            }
+            other @ (State::New | State::Routed(_) | State::Passed) => {
+                self.state = other;
+                Step::default()
+            }
+        }
+    }
+
+    fn request_body_read(&mut self, router: &mut Router, body: Vec<u8>, now: Timestamp) -> Step {
+        match core::mem::replace(&mut self.state, State::Passed) {
+            State::Held(held) => {
+                let request_id = held.request.id.clone();
+                let mut commands = Vec::new();
+                let outcome = decide::by_prompt(router, held, body, now, &mut commands);
+                self.settle(outcome, request_id, commands)
+            }
+            other @ (State::New | State::Routed(_) | State::Passed) => {
+                self.state = other;
+                Step::default()
+            }
+        }
+    }
+
+    /// Routes a request whose prompt is not read.
+    fn route_unread(
+        &mut self,
+        router: &mut Router,
+        request: Request,
+        reason: Reason,
+        now: Timestamp,
+        mut commands: Vec<Command>,
+    ) -> Step {
+        let outcome = decide::by_load(router, &request, reason, now, &mut commands);
+        self.settle(outcome, request.id, commands)
+    }
+
+    fn settle(&mut self, outcome: Outcome, request_id: Vec<u8>, commands: Vec<Command>) -> Step {
+        self.state = match outcome {
+            Outcome::NotOurs | Outcome::Refused => State::Passed,
+            Outcome::Routed {
+                pool,
+                ticket,
+                debug,
+            } => State::Routed(Routed {
+                pool,
+                request_id,
+                ticket,
+                debug,
+                response_began: false,
+            }),
+        };
+        Step {
+            action: Action::Continue,
+            commands,
+        }
+    }
+
+    fn response_headers(
+        &mut self,
+        router: &mut Router,
+        status: u16,
+        by_upstream: bool,
+        upstream: Option<SocketAddr>,
+        now: Timestamp,
+    ) -> Step {
+        let State::Routed(sent) = &mut self.state else {
+            return Step::default();
+        };
+        let mut commands = vec![Command::SetResponseHeader(
+            "x-request-id",
+            sent.request_id.clone(),
+        )];
+        sent.response_began |= by_upstream;
+        let pool = sent.pool;
+        if let (Some(ticket), Some(state)) = (&mut sent.ticket, router.pool_mut(pool)) {
+            let endpoint = upstream.and_then(|address| state.find(address));
+            let served = Served {
+                by_upstream,
+                endpoint,
+                status,
+            };
+            if let Some((from, to)) = ticket.served(state, served, now) {
+                for (endpoint, change) in [(from, -1), (to, 1)] {
+                    commands.push(Command::Count(Count::InFlight {
+                        pool,
+                        endpoint,
+                        change,
+                    }));
+                }
+            }
+        }
+        if let Some(debug) = &sent.debug {
+            debug.write(&mut commands);
+        }
+        Step {
+            action: Action::Continue,
+            commands,
+        }
+    }
+
+    fn finished(&mut self, router: &mut Router, upstream_reset: bool) -> Step {
+        let mut step = Step::default();
+        let State::Routed(sent) = core::mem::replace(&mut self.state, State::Passed) else {
+            return step;
+        };
+        let pool = sent.pool;
+        let Some(ticket) = sent.ticket else {
+            return step;
+        };
+        if let Some(endpoint) = ticket.endpoint() {
+            let ended = Count::InFlight {
+                pool,
+                endpoint,
+                change: -1,
+            };
+            step.commands.push(Command::Count(ended));
+            if upstream_reset && sent.response_began {
+                step.commands
+                    .push(Command::Count(Count::UpstreamReset { pool, endpoint }));
+            }
+        }
+        if let Some(state) = router.pool_mut(pool) {
+            ticket.close(state);
+        }
+        step
+    }
+}
+
+fn read_body(len: usize) -> Step {
+    Step {
+        action: Action::Pause,
+        commands: vec![Command::ReadBody(len)],
+    }
+}
+
+#[cfg(test)]
+mod tests;

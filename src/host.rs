@@ -1,0 +1,19 @@
+//! The module as Envoy sees it: contexts that translate callbacks to events and commands to host
+//! calls. No decision is made here.
+
+mod abi;
+mod logger;
+mod metrics;
+mod root;
+mod scraper;
+mod shared;
+mod stream;
+
+use proxy_wasm::traits::RootContext;
+
+// Native test harnesses of the core have no host to start in.
+#[cfg(not(test))]
+proxy_wasm::main! {{
+    logger::install();
+    proxy_wasm::set_root_context(|id| -> Box<dyn RootContext> { Box::new(root::Root::new(id)) });
+}}

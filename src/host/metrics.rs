@@ -1,0 +1,314 @@
+//! The metrics in Envoy's stats, each defined once for a VM.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::abi::{self, MetricId, MetricKind};
+use crate::config::Config;
+use crate::datalayer::EndpointId;
+use crate::flow::{Count, Router};
+use crate::telemetry::Reason;
+use crate::telemetry::metric::{self, Kind, Metric, stat_name};
+use crate::time::Timestamp;
+
+/// How a scrape ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ScrapeResult {
+    Ok,
+    Error,
+    Timeout,
+    Unreadable,
+}
+
+impl ScrapeResult {
+    const ALL: [Self; 4] = [Self::Ok, Self::Error, Self::Timeout, Self::Unreadable];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Error => "error",
+            Self::Timeout => "timeout",
+            Self::Unreadable => "unreadable",
+        }
+    }
+}
+
+/// A metric of the host; `None` when the host would not define it.
+type Handle = Option<MetricId>;
+
+pub(super) struct Metrics {
+    match_ratio: Handle,
+    composite_score: Handle,
+    scoring_latency: Handle,
+    pools: Vec<PoolMetrics>,
+    /// How many models of a pool may have a label of their own.
+    label_values: usize,
+}
+
+struct PoolMetrics {
+    name: String,
+    match_blocks: Handle,
+    prompt_blocks: Handle,
+    candidates: Handle,
+    max_queue: Handle,
+    index_entries: Handle,
+    /// What this VM last added to the process's gauge.
+    index_entries_shown: i64,
+    fallback: Vec<(Reason, Handle)>,
+    scrapes: Vec<(ScrapeResult, Handle)>,
+    endpoints: Vec<EndpointMetrics>,
+    /// Models with a label of their own.
+    models: BTreeSet<String>,
+}
+
+struct EndpointMetrics {
+    name: String,
+    in_flight: Handle,
+    queue_depth: Handle,
+    health: Handle,
+    resets: Handle,
+    decisions: BTreeMap<String, Handle>,
+}
+
+/// The label of models beyond `limits.labelValues`.
+const OTHER: &str = "other";
+/// The label of requests that name no model.
+const NO_MODEL: &str = "none";
+
+impl Metrics {
+    /// Defines what does not depend on traffic; all of it is exported as 0 from here on.
+    pub(super) fn new(config: &Config) -> Self {
+        let build_info = define(&metric::BUILD_INFO, &[env!("CARGO_PKG_VERSION")]);
+        record(build_info, 1);
+        Self {
+            match_ratio: define(&metric::CACHE_MATCH_RATIO, &[]),
+            composite_score: define(&metric::COMPOSITE_SCORE, &[]),
+            scoring_latency: define(&metric::SCORING_LATENCY, &[]),
+            pools: config.pools.iter().map(PoolMetrics::new).collect(),
+            label_values: usize::try_from(config.limits.label_values).unwrap_or(usize::MAX),
+        }
+    }
+
+    pub(super) fn scoring_latency(&self, took: Duration) {
+        record(
+            self.scoring_latency,
+            u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+        );
+    }
+
+    pub(super) fn count(&mut self, count: &Count) {
+        match count {
+            Count::Decision {
+                pool,
+                model,
+                endpoint,
+            } => {
+                if let Some(pool) = self.pools.get_mut(*pool) {
+                    pool.decision(model, *endpoint, self.label_values);
+                }
+            }
+            Count::Fallback { pool, reason } => {
+                let found = self
+                    .pools
+                    .get(*pool)
+                    .and_then(|pool| find(&pool.fallback, *reason));
+                add(found, 1);
+            }
+            Count::Scored {
+                pool,
+                matched_blocks,
+                total_blocks,
+                score,
+            } => {
+                let percent = percent(f64::from(*matched_blocks) / f64::from(*total_blocks));
+                record(self.match_ratio, percent);
+                record(self.composite_score, self::percent(*score));
+                if let Some(pool) = self.pools.get(*pool) {
+                    add(pool.match_blocks, i64::from(*matched_blocks));
+                    add(pool.prompt_blocks, i64::from(*total_blocks));
+                }
+            }
+            Count::InFlight {
+                pool,
+                endpoint,
+                change,
+            } => {
+                add(
+                    self.endpoint(*pool, *endpoint)
+                        .and_then(|one| one.in_flight),
+                    *change,
+                );
+            }
+            Count::UpstreamReset { pool, endpoint } => {
+                add(
+                    self.endpoint(*pool, *endpoint).and_then(|one| one.resets),
+                    1,
+                );
+            }
+        }
+    }
+
+    pub(super) fn scrape(&self, pool: usize, result: ScrapeResult) {
+        add(
+            self.pools
+                .get(pool)
+                .and_then(|pool| find(&pool.scrapes, result)),
+            1,
+        );
+    }
+
+    /// What every VM reports of itself; Envoy adds the VMs up.
+    pub(super) fn report_own(&mut self, router: &Router) {
+        for (metrics, pool) in self.pools.iter_mut().zip(router.pools()) {
+            let entries = i64::try_from(pool.indexed_blocks()).unwrap_or(i64::MAX);
+            add(
+                metrics.index_entries,
+                entries.saturating_sub(metrics.index_entries_shown),
+            );
+            metrics.index_entries_shown = entries;
+        }
+    }
+
+    /// What the scrape leader reports for all.
+    pub(super) fn report_pools(&self, router: &Router, now: Timestamp) {
+        for (metrics, pool) in self.pools.iter().zip(router.pools()) {
+            let mut candidates = 0_u64;
+            for (endpoint, id) in metrics.endpoints.iter().zip(0_u16..) {
+                let id = EndpointId::new(id);
+                record(endpoint.queue_depth, u64::from(pool.queue_depth(id)));
+                record(endpoint.health, percent(pool.health(id, now)));
+                candidates = candidates.saturating_add(u64::from(pool.is_candidate(id, now)));
+            }
+            record(metrics.candidates, candidates);
+            record(
+                metrics.max_queue,
+                u64::from(pool.config().scoring.max_queue),
+            );
+        }
+    }
+
+    fn endpoint(&self, pool: usize, endpoint: EndpointId) -> Option<&EndpointMetrics> {
+        self.pools.get(pool)?.endpoints.get(endpoint.index())
+    }
+}
+
+impl PoolMetrics {
+    fn new(config: &crate::config::PoolConfig) -> Self {
+        let pool = config.name.as_str();
+        let of_pool = |metric: &Metric| define(metric, &[pool]);
+        let fallbacks = Reason::ALL
+            .into_iter()
+            .filter(|reason| reason.is_fallback());
+        let fallback = fallbacks
+            .map(|reason| (reason, define(&metric::FALLBACK, &[pool, reason.as_str()])))
+            .collect();
+        let scrapes = ScrapeResult::ALL.into_iter();
+        let scrapes = scrapes
+            .map(|result| (result, define(&metric::SCRAPES, &[pool, result.as_str()])))
+            .collect();
+        let endpoints = config.endpoints.iter();
+        let endpoints = endpoints
+            .map(|endpoint| EndpointMetrics::new(pool, endpoint.address.to_string()))
+            .collect();
+        Self {
+            name: pool.to_owned(),
+            match_blocks: of_pool(&metric::CACHE_MATCH_BLOCKS),
+            prompt_blocks: of_pool(&metric::PROMPT_BLOCKS),
+            candidates: of_pool(&metric::CANDIDATE_PODS),
+            max_queue: of_pool(&metric::MAX_QUEUE),
+            index_entries: of_pool(&metric::PREFIX_TREE_NODES),
+            index_entries_shown: 0,
+            fallback,
+            scrapes,
+            endpoints,
+            models: BTreeSet::new(),
+        }
+    }
+
+    /// Counts a decision under its model's label, or under `other` once there are enough labels.
+    fn decision(&mut self, model: &str, endpoint: EndpointId, label_values: usize) {
+        let model = if model.is_empty() { NO_MODEL } else { model };
+        let Some(endpoint) = self.endpoints.get_mut(endpoint.index()) else {
+            return;
+        };
+        if let Some(&handle) = endpoint.decisions.get(model) {
+            add(handle, 1);
+            return;
+        }
+        if !self.models.contains(model) && self.models.len() < label_values {
+            self.models.insert(model.to_owned());
+        }
+        let label = if self.models.contains(model) {
+            model
+        } else {
+            OTHER
+        };
+        let define = || {
+            define(
+                &metric::ROUTING_DECISIONS,
+                &[&self.name, label, &endpoint.name],
+            )
+        };
+        add(
+            *endpoint
+                .decisions
+                .entry(label.to_owned())
+                .or_insert_with(define),
+            1,
+        );
+    }
+}
+
+impl EndpointMetrics {
+    fn new(pool: &str, name: String) -> Self {
+        let of_endpoint = |metric: &Metric| define(metric, &[pool, &name]);
+        Self {
+            in_flight: of_endpoint(&metric::INFLIGHT_REQUESTS),
+            queue_depth: of_endpoint(&metric::QUEUE_DEPTH),
+            health: of_endpoint(&metric::POD_HEALTH_SCORE),
+            resets: of_endpoint(&metric::UPSTREAM_RESET),
+            decisions: BTreeMap::new(),
+            name,
+        }
+    }
+}
+
+fn find<K: Copy + PartialEq>(handles: &[(K, Handle)], key: K) -> Handle {
+    handles
+        .iter()
+        .find(|(of, _)| *of == key)
+        .and_then(|&(_, handle)| handle)
+}
+
+fn define(metric: &Metric, values: &[&str]) -> Handle {
+    let kind = match metric.kind {
+        Kind::Counter => MetricKind::Counter,
+        Kind::Gauge => MetricKind::Gauge,
+        Kind::Histogram => MetricKind::Histogram,
+    };
+    abi::define_metric(kind, &stat_name(metric, values)).ok()
+}
+
+/// Adds to a counter or gauge; a counter takes no 0. A refused call leaves a number too low, which
+/// is no reason to disturb a request.
+fn add(handle: Handle, by: i64) {
+    if let (Some(id), true) = (handle, by != 0) {
+        let _ = abi::increment_metric(id, by);
+    }
+}
+
+fn record(handle: Handle, value: u64) {
+    if let Some(id) = handle {
+        let _ = abi::record_metric(id, value);
+    }
+}
+
+/// `share`, in [0, 1], in whole percent.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a float to integer cast saturates, and the value lies in 0 to 100"
+)]
+fn percent(share: f64) -> u64 {
+    (share.clamp(0.0, 1.0) * 100.0).round() as u64
+}

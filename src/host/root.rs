@@ -1,0 +1,230 @@
+//! The root context: configuration, ticks, and what the streams of this VM share.
+
+use core::cell::{Cell, RefCell};
+use core::time::Duration;
+use std::rc::Rc;
+
+use proxy_wasm::traits::{Context, HttpContext, RootContext};
+use proxy_wasm::types::ContextType;
+use xxhash_rust::xxh64::xxh64;
+
+use super::abi::{self, Buffer};
+use super::metrics::{Metrics, ScrapeResult};
+use super::scraper::{self, Scraper};
+use super::shared::{Leadership, SharedSnapshot};
+use super::stream::HttpStream;
+use super::{logger, scraper::Call};
+use crate::config::Config;
+use crate::flow::Router;
+
+/// What the streams of one configuration share. Borrows never span a host call that could come
+/// back to us.
+pub(super) struct Shared {
+    pub(super) router: RefCell<Router>,
+    pub(super) metrics: RefCell<Metrics>,
+    pub(super) entropy: Entropy,
+}
+
+pub(super) struct Root {
+    context_id: u32,
+    /// Absent until configured.
+    running: Option<Running>,
+}
+
+struct Running {
+    shared: Rc<Shared>,
+    scraper: Scraper,
+    leadership: Leadership,
+    /// One for each pool.
+    snapshots: Vec<SharedSnapshot>,
+    /// Pools whose snapshot changed since it was published.
+    unpublished: Vec<bool>,
+}
+
+/// Ticks in the shortest scrape interval: scrapes start, and snapshots arrive, at most a tenth of
+/// an interval late.
+const TICKS_PER_INTERVAL: u32 = 10;
+/// A lease outlives one missed scrape.
+const INTERVALS_PER_LEASE: u32 = 2;
+
+impl Root {
+    pub(super) fn new(context_id: u32) -> Self {
+        Self {
+            context_id,
+            running: None,
+        }
+    }
+
+    fn configure(&mut self, size: usize) -> Result<(), String> {
+        let json = abi::buffer(Buffer::PluginConfiguration, size)
+            .map_err(|error| format!("cannot be read: {error:?}"))?;
+        let config = Config::parse(&json).map_err(|error| error.to_string())?;
+        logger::set_level(config.log_level);
+        log::info!(
+            "inline-epp {} {}",
+            env!("CARGO_PKG_VERSION"),
+            config.summary()
+        );
+        for warning in config.warnings() {
+            log::warn!("inline-epp: {warning}");
+        }
+        let running = Running::new(config, xxh64(&json, 0), self.context_id);
+        abi::set_tick_period(running.tick_period())
+            .map_err(|error| format!("the host does not tick: {error:?}"))?;
+        self.running = Some(running);
+        Ok(())
+    }
+}
+
+impl Running {
+    fn new(config: Config, fingerprint: u64, context_id: u32) -> Self {
+        let entropy = Entropy::new(context_id);
+        let interval = shortest_interval(&config);
+        let lease = interval.saturating_mul(INTERVALS_PER_LEASE);
+        Self {
+            scraper: Scraper::new(&config),
+            leadership: Leadership::new(fingerprint, entropy.vm, lease),
+            snapshots: config
+                .pools
+                .iter()
+                .map(|pool| SharedSnapshot::new(&pool.name))
+                .collect(),
+            unpublished: vec![false; config.pools.len()],
+            shared: Rc::new(Shared {
+                metrics: RefCell::new(Metrics::new(&config)),
+                router: RefCell::new(Router::new(config)),
+                entropy,
+            }),
+        }
+    }
+
+    fn tick_period(&self) -> Duration {
+        let router = self.shared.router.try_borrow();
+        let interval = router.map_or(Duration::from_secs(1), |all| {
+            shortest_interval(all.config())
+        });
+        interval / TICKS_PER_INTERVAL
+    }
+
+    fn tick(&mut self) {
+        let now = abi::now();
+        let leads = self.leadership.holds(now);
+        let (Ok(mut router), Ok(mut metrics)) = (
+            self.shared.router.try_borrow_mut(),
+            self.shared.metrics.try_borrow_mut(),
+        ) else {
+            return;
+        };
+        if leads {
+            let pools = self
+                .snapshots
+                .iter()
+                .zip(&mut self.unpublished)
+                .zip(router.pools());
+            for ((shared, unpublished), pool) in pools {
+                if core::mem::take(unpublished) {
+                    shared.publish(&pool.snapshot());
+                }
+            }
+            for pool in self.scraper.start_due(&router, now) {
+                metrics.scrape(pool, ScrapeResult::Error);
+            }
+            metrics.report_pools(&router, now);
+        } else {
+            for (pool, shared) in self.snapshots.iter_mut().enumerate() {
+                if let (Some(snapshot), Some(pool)) = (shared.read_new(), router.pool_mut(pool)) {
+                    pool.apply(&snapshot, now);
+                }
+            }
+        }
+        metrics.report_own(&router);
+    }
+
+    fn scraped(&mut self, token: u32, body_size: usize) {
+        let Some(Call {
+            pool,
+            endpoint,
+            started,
+        }) = self.scraper.ended(token)
+        else {
+            return;
+        };
+        let (result, found) = scraper::read_answer(body_size);
+        if let Ok(metrics) = self.shared.metrics.try_borrow() {
+            metrics.scrape(pool, result);
+        }
+        let Ok(mut router) = self.shared.router.try_borrow_mut() else {
+            return;
+        };
+        if let (Some(found), Some(state)) = (found, router.pool_mut(pool)) {
+            state.update(endpoint, started, &found);
+            if let Some(unpublished) = self.unpublished.get_mut(pool) {
+                *unpublished = true;
+            }
+        }
+    }
+}
+
+fn shortest_interval(config: &Config) -> Duration {
+    let intervals = config.pools.iter().map(|pool| pool.metrics.interval);
+    intervals.min().unwrap_or(Duration::from_secs(1))
+}
+
+impl Context for Root {
+    fn on_http_call_response(&mut self, token: u32, _: usize, body_size: usize, _: usize) {
+        if let Some(running) = &mut self.running {
+            running.scraped(token, body_size);
+        }
+    }
+}
+
+impl RootContext for Root {
+    fn on_configure(&mut self, size: usize) -> bool {
+        match self.configure(size) {
+            Ok(()) => true,
+            Err(error) => {
+                log::error!("inline-epp: {error}");
+                false
+            }
+        }
+    }
+
+    fn on_tick(&mut self) {
+        if let Some(running) = &mut self.running {
+            running.tick();
+        }
+    }
+
+    fn get_type(&self) -> Option<ContextType> {
+        Some(ContextType::HttpContext)
+    }
+
+    fn create_http_context(&self, _: u32) -> Option<Box<dyn HttpContext>> {
+        let running = self.running.as_ref()?;
+        Some(Box::new(HttpStream::new(&running.shared)))
+    }
+}
+
+/// Numbers that differ from stream to stream and from VM to VM. They are not secret.
+pub(super) struct Entropy {
+    /// This VM's number.
+    vm: u64,
+    streams: Cell<u64>,
+}
+
+impl Entropy {
+    fn new(context_id: u32) -> Self {
+        let seed = u128::from(abi::now().as_nanos()) << 32 | u128::from(context_id);
+        Self {
+            vm: xxh64(&seed.to_le_bytes(), 0),
+            streams: Cell::new(0),
+        }
+    }
+
+    pub(super) fn next(&self) -> u128 {
+        let stream = self.streams.get();
+        self.streams.set(stream.wrapping_add(1));
+        let seed = (u128::from(self.vm) << 64 | u128::from(stream)).to_le_bytes();
+        u128::from(xxh64(&seed, 0)) << 64 | u128::from(xxh64(&seed, 1))
+    }
+}

@@ -1,0 +1,104 @@
+//! Reads the endpoints' metrics through Envoy's own clusters, by HTTP calls from the root context.
+
+use std::collections::BTreeMap;
+
+use proxy_wasm::hostcalls::dispatch_http_call;
+
+use super::abi::{self, Buffer, HeaderMap};
+use super::metrics::ScrapeResult;
+use crate::config::Config;
+use crate::datalayer::{EndpointId, EndpointMetrics, ScrapePlan, vllm};
+use crate::flow::Router;
+use crate::time::Timestamp;
+
+pub(super) struct Scraper {
+    plans: Vec<ScrapePlan>,
+    /// Calls under way, by the host's token; bounded by the endpoints.
+    calls: BTreeMap<u32, Call>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Call {
+    pub(super) pool: usize,
+    pub(super) endpoint: EndpointId,
+    pub(super) started: Timestamp,
+}
+
+impl Scraper {
+    pub(super) fn new(config: &Config) -> Self {
+        let plans = config.pools.iter().map(|pool| {
+            let metrics = &pool.metrics;
+            ScrapePlan::new(pool.endpoints.len(), metrics.interval, metrics.timeout)
+        });
+        Self {
+            plans: plans.collect(),
+            calls: BTreeMap::new(),
+        }
+    }
+
+    /// Starts what is due. Returns the pools of calls the host refused at once.
+    pub(super) fn start_due(&mut self, router: &Router, now: Timestamp) -> Vec<usize> {
+        let mut refused = Vec::new();
+        for (pool, plan) in self.plans.iter_mut().enumerate() {
+            for endpoint in plan.start_due(now) {
+                if let Some(token) = call(router, pool, endpoint) {
+                    self.calls.insert(
+                        token,
+                        Call {
+                            pool,
+                            endpoint,
+                            started: now,
+                        },
+                    );
+                } else {
+                    plan.ended(endpoint, now);
+                    refused.push(pool);
+                }
+            }
+        }
+        refused
+    }
+
+    /// The call behind `token` has ended.
+    pub(super) fn ended(&mut self, token: u32) -> Option<Call> {
+        let call = self.calls.remove(&token)?;
+        if let Some(plan) = self.plans.get_mut(call.pool) {
+            plan.ended(call.endpoint, call.started);
+        }
+        Some(call)
+    }
+}
+
+/// `GET`s the endpoint's metrics. The override header in the call makes the cluster's policy choose
+/// exactly this host.
+fn call(router: &Router, pool: usize, endpoint: EndpointId) -> Option<u32> {
+    let state = router.pools().get(pool)?;
+    let name = state.endpoint(endpoint)?.name.as_str();
+    let config = state.config();
+    let cluster = config.metrics.cluster.as_ref().unwrap_or(&config.cluster);
+    let headers = vec![
+        (":method", "GET"),
+        (":path", config.metrics.path.as_str()),
+        (":authority", name),
+        ("accept", "text/plain"),
+        (router.config().override_host.header.as_str(), name),
+    ];
+    dispatch_http_call(cluster, headers, None, Vec::new(), config.metrics.timeout).ok()
+}
+
+/// What the ended call brought. A host answers 504 for a time-out, 503 for a refused connection and
+/// no header at all for a reset.
+pub(super) fn read_answer(body_size: usize) -> (ScrapeResult, Option<EndpointMetrics>) {
+    let status = abi::header(HeaderMap::HttpCallResponse, ":status").unwrap_or_default();
+    match status.as_slice() {
+        b"200" => {
+            let page = abi::buffer(Buffer::HttpCallResponseBody, body_size).unwrap_or_default();
+            match vllm::read(&page) {
+                Some(metrics) => (ScrapeResult::Ok, Some(metrics)),
+                None => (ScrapeResult::Unreadable, None),
+            }
+        }
+        b"504" => (ScrapeResult::Timeout, None),
+        _ => (ScrapeResult::Error, None),
+    }
+}

@@ -1,0 +1,81 @@
+//! The scraper's lease and the pools' snapshots in Envoy's shared data.
+
+use core::time::Duration;
+
+use super::abi;
+use crate::datalayer::PoolSnapshot;
+use crate::replication::lease::{self, Step};
+use crate::replication::snapshot;
+use crate::time::Timestamp;
+
+/// Keys this module writes start like this; the number changes with any encoding behind it.
+const PREFIX: &str = "inline-epp/1";
+
+/// This VM's claim to scrape for all.
+pub(super) struct Leadership {
+    key: String,
+    me: u64,
+    duration: Duration,
+}
+
+impl Leadership {
+    /// For VMs of one configuration, told by its `fingerprint`.
+    pub(super) fn new(fingerprint: u64, me: u64, duration: Duration) -> Self {
+        Self {
+            key: format!("{PREFIX}/lease/{fingerprint:016x}"),
+            me,
+            duration,
+        }
+    }
+
+    /// Whether this VM leads now; claims and renews the lease where it can.
+    pub(super) fn holds(&self, now: Timestamp) -> bool {
+        let (bytes, cas) = abi::shared_data(&self.key).unwrap_or_default();
+        match lease::step(lease::decode(&bytes), self.me, now, self.duration) {
+            Step::Follow => false,
+            Step::Lead => true,
+            Step::Claim(claim) => {
+                let written = abi::set_shared_data(&self.key, &lease::encode(claim), cas);
+                written.is_ok() && self.is_stored()
+            }
+        }
+    }
+
+    /// Two VMs may create a missing key at once, and the host lets both: the later one stays.
+    fn is_stored(&self) -> bool {
+        let (bytes, _) = abi::shared_data(&self.key).unwrap_or_default();
+        lease::decode(&bytes).is_some_and(|lease| lease.holder == self.me)
+    }
+}
+
+/// One pool's snapshot.
+pub(super) struct SharedSnapshot {
+    key: String,
+    /// Token of the value last seen; the host changes it with every write.
+    seen: u32,
+}
+
+impl SharedSnapshot {
+    pub(super) fn new(pool: &str) -> Self {
+        Self {
+            key: format!("{PREFIX}/snapshot/{pool}"),
+            seen: 0,
+        }
+    }
+
+    pub(super) fn publish(&self, snapshot: &PoolSnapshot) {
+        if let Err(error) = abi::set_shared_data(&self.key, &snapshot::encode(snapshot), 0) {
+            log::debug!("cannot publish a snapshot: {error:?}");
+        }
+    }
+
+    /// The snapshot, if it was written since the last call and is one.
+    pub(super) fn read_new(&mut self) -> Option<PoolSnapshot> {
+        let (bytes, cas) = abi::shared_data(&self.key).ok()?;
+        if cas == self.seen {
+            return None;
+        }
+        self.seen = cas;
+        snapshot::decode(&bytes)
+    }
+}

@@ -1,0 +1,11 @@
+//! What surrounds a pick: what is known of each endpoint, what was sent where, who served it.
+
+mod in_flight;
+mod load_guard;
+mod pool;
+mod ticket;
+
+pub use in_flight::{InFlight, Lease};
+pub use load_guard::LoadGuard;
+pub use pool::{Pick, Pool};
+pub use ticket::{Served, Ticket};

@@ -1,0 +1,289 @@
+//! One pool of model servers: its endpoints and all that is known of them.
+
+use core::net::SocketAddr;
+
+use xxhash_rust::xxh64::xxh64;
+
+use super::{InFlight, LoadGuard};
+use crate::config::{Capacity, PoolConfig, PrefixConfig};
+use crate::datalayer::{
+    Endpoint, EndpointId, EndpointMetrics, EndpointSnapshot, PoolSnapshot, freshness,
+};
+use crate::prefix::{Chain, PrefixIndex};
+use crate::scheduling::picker::TieKey;
+use crate::scheduling::{Candidate, Decision, Profile, five_factor};
+use crate::time::Timestamp;
+
+/// Blocks an endpoint is thought to have room for while it reports nothing (llm-d's default).
+const DEFAULT_CAPACITY: u32 = 31_250;
+
+/// A pool's state in this VM.
+#[derive(Debug)]
+pub struct Pool {
+    pub(super) index: PrefixIndex,
+    pub(super) in_flight: InFlight,
+    config: PoolConfig,
+    endpoints: Vec<Known>,
+    profile: Profile,
+    /// Reused from request to request.
+    matched: Vec<u32>,
+}
+
+/// An endpoint with its latest metrics.
+#[derive(Debug)]
+struct Known {
+    endpoint: Endpoint,
+    address_hash: u64,
+    /// Start of the scrape the metrics come from.
+    scraped_at: Option<Timestamp>,
+    metrics: EndpointMetrics,
+}
+
+/// A decision with what it was based on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pick {
+    /// The ranking.
+    pub decision: Decision,
+    /// Leading blocks of the prompt the first of the ranking holds.
+    pub matched_blocks: u32,
+    /// Blocks of the prompt.
+    pub total_blocks: u32,
+}
+
+impl Pool {
+    /// A pool that has sent nothing yet and may index `max_entries` (block, endpoint) pairs.
+    pub fn new(config: PoolConfig, max_entries: usize) -> Self {
+        let endpoints: Vec<Known> = config.endpoints.iter().map(Known::new).collect();
+        let capacity = match config.prefix.capacity_blocks {
+            Capacity::Blocks(blocks) => blocks,
+            Capacity::Auto => DEFAULT_CAPACITY,
+        };
+        Self {
+            index: PrefixIndex::new(endpoints.len(), capacity, max_entries),
+            in_flight: InFlight::new(endpoints.len()),
+            profile: five_factor(&config.scoring),
+            matched: Vec::new(),
+            endpoints,
+            config,
+        }
+    }
+
+    /// What the operator asked for.
+    pub fn config(&self) -> &PoolConfig {
+        &self.config
+    }
+
+    /// The endpoints, in the order of their ids.
+    pub fn endpoints(&self) -> impl ExactSizeIterator<Item = &Endpoint> {
+        self.endpoints.iter().map(|known| &known.endpoint)
+    }
+
+    /// The endpoint `id`.
+    pub fn endpoint(&self, id: EndpointId) -> Option<&Endpoint> {
+        self.endpoints.get(id.index()).map(|known| &known.endpoint)
+    }
+
+    /// The endpoint that listens at `address`.
+    pub fn find(&self, address: SocketAddr) -> Option<EndpointId> {
+        let mut ids = self.endpoints.iter().zip(0_u16..);
+        let found = ids.find(|(known, _)| known.endpoint.address == address);
+        found.map(|(_, id)| EndpointId::new(id))
+    }
+
+    /// Takes over what a newer scrape found out about `endpoint`.
+    pub fn update(&mut self, endpoint: EndpointId, started: Timestamp, metrics: &EndpointMetrics) {
+        let Some(known) = self.endpoints.get_mut(endpoint.index()) else {
+            return;
+        };
+        if known.scraped_at.is_some_and(|last| last >= started) {
+            return;
+        }
+        known.scraped_at = Some(started);
+        known.metrics = metrics.clone();
+        self.in_flight.use_scrape(endpoint, started);
+        let reported = metrics
+            .cache_tokens
+            .and_then(|tokens| blocks(tokens, &self.config.prefix));
+        if let Some(capacity) = reported {
+            self.index.set_capacity(endpoint, capacity);
+        }
+    }
+
+    /// Takes over a snapshot. Endpoints are told by address; what is unknown, older than what is
+    /// known, or from the future (nobody could ever replace it) is passed over.
+    pub fn apply(&mut self, snapshot: &PoolSnapshot, now: Timestamp) {
+        for one in &snapshot.endpoints {
+            let started = one.scraped_at.filter(|&started| started <= now);
+            if let (Some(id), Some(started)) = (self.find(one.address), started) {
+                self.update(id, started, &one.metrics);
+            }
+        }
+    }
+
+    /// What is known, for other VMs.
+    pub fn snapshot(&self) -> PoolSnapshot {
+        let endpoints = self.endpoints.iter().map(|known| EndpointSnapshot {
+            address: known.endpoint.address,
+            scraped_at: known.scraped_at,
+            metrics: known.metrics.clone(),
+        });
+        PoolSnapshot {
+            endpoints: endpoints.collect(),
+        }
+    }
+
+    /// Ranks the endpoints for a prompt; an empty chain ranks them by load.
+    pub fn pick(&mut self, chain: &Chain, tie: TieKey, count: usize, now: Timestamp) -> Pick {
+        let candidates = self.candidates(chain, now);
+        let decision = self.profile.run(&candidates, tie, count);
+        let first = decision.ranking.first().map(|ranked| ranked.endpoint);
+        let first = candidates
+            .iter()
+            .find(|candidate| Some(candidate.endpoint) == first);
+        Pick {
+            matched_blocks: first.map_or(0, |candidate| candidate.matched_blocks),
+            total_blocks: block_count(chain),
+            decision,
+        }
+    }
+
+    /// Health of `id` in [0, 1].
+    pub fn health(&self, id: EndpointId, now: Timestamp) -> f64 {
+        self.endpoints
+            .get(id.index())
+            .map_or(0.0, |known| self.health_of(known, now))
+    }
+
+    /// Queue depth of `id` as the queue scorer sees it.
+    pub fn queue_depth(&self, id: EndpointId) -> u32 {
+        let Some(known) = self.endpoints.get(id.index()) else {
+            return 0;
+        };
+        let EndpointMetrics {
+            waiting, running, ..
+        } = known.metrics;
+        waiting.saturating_add(self.in_flight.own(id, waiting, running))
+    }
+
+    /// Whether `id` is healthy and below the queue limit.
+    pub fn is_candidate(&self, id: EndpointId, now: Timestamp) -> bool {
+        let scoring = &self.config.scoring;
+        let Some(known) = self.endpoints.get(id.index()) else {
+            return false;
+        };
+        let candidate = self.candidate(id, known, &Chain::default(), now);
+        candidate.health >= scoring.min_health && candidate.truly_waiting() < scoring.max_queue
+    }
+
+    /// (block, endpoint) pairs in the index.
+    pub fn indexed_blocks(&self) -> usize {
+        self.index.len()
+    }
+
+    /// All endpoints with the attributes scorers read.
+    fn candidates(&mut self, chain: &Chain, now: Timestamp) -> Vec<Candidate> {
+        let mut matched = core::mem::take(&mut self.matched);
+        self.index.matches(
+            &chain.blocks,
+            self.config.prefix.pending_credit,
+            &mut matched,
+        );
+        let mut candidates = Vec::with_capacity(self.endpoints.len());
+        for (known, id) in self.endpoints.iter().zip(0_u16..) {
+            let id = EndpointId::new(id);
+            let mut candidate = self.candidate(id, known, chain, now);
+            candidate.matched_blocks = matched.get(id.index()).copied().unwrap_or(0);
+            candidates.push(candidate);
+        }
+        self.matched = matched;
+        self.guard(&mut candidates);
+        candidates
+    }
+
+    fn candidate(&self, id: EndpointId, known: &Known, chain: &Chain, now: Timestamp) -> Candidate {
+        let EndpointMetrics {
+            waiting, running, ..
+        } = known.metrics;
+        let slots = known
+            .endpoint
+            .max_running
+            .unwrap_or(self.config.scoring.max_running);
+        Candidate {
+            endpoint: id,
+            address_hash: known.address_hash,
+            matched_blocks: 0,
+            total_blocks: block_count(chain),
+            guarded: false,
+            waiting,
+            running,
+            own: self.in_flight.own(id, waiting, running),
+            max_running: slots.saturating_mul(known.metrics.engines.max(1)).max(1),
+            kv_utilisation: known.metrics.kv_utilisation,
+            gpu_utilisation: known.metrics.gpu_utilisation,
+            health: self.health_of(known, now),
+            adapter_ready: true,
+        }
+    }
+
+    fn health_of(&self, known: &Known, now: Timestamp) -> f64 {
+        let age = known.scraped_at.map(|at| now.since(at));
+        let health = &self.config.health;
+        freshness(
+            age,
+            self.config.metrics.interval,
+            health.stale_after,
+            health.stale_floor,
+        )
+    }
+
+    /// Closes the load guard where too much is open.
+    fn guard(&self, candidates: &mut [Candidate]) {
+        let scoring = &self.config.scoring;
+        let healthy = || {
+            candidates
+                .iter()
+                .filter(|one| one.health >= scoring.min_health)
+        };
+        let count = u32::try_from(healthy().count()).unwrap_or(u32::MAX);
+        let open = healthy()
+            .map(|one| self.in_flight.open_at(one.endpoint))
+            .fold(0, u32::saturating_add);
+        let guard = LoadGuard::new(scoring.guard_floor, scoring.guard_ratio, open, count);
+        for candidate in candidates {
+            candidate.guarded = guard.holds(self.in_flight.open_at(candidate.endpoint));
+        }
+    }
+}
+
+impl Known {
+    fn new(config: &crate::config::EndpointConfig) -> Self {
+        let name = config.address.to_string();
+        Self {
+            address_hash: xxh64(name.as_bytes(), 0),
+            endpoint: Endpoint {
+                address: config.address,
+                name,
+                labels: config.labels.clone(),
+                max_running: config.max_running,
+            },
+            scraped_at: None,
+            metrics: EndpointMetrics::default(),
+        }
+    }
+}
+
+/// How many of our blocks a cache of `tokens` tokens holds, unless the operator says otherwise.
+fn blocks(tokens: u64, prefix: &PrefixConfig) -> Option<u32> {
+    if prefix.capacity_blocks != Capacity::Auto || !prefix.auto_tune {
+        return None;
+    }
+    let blocks = tokens.checked_div(u64::from(prefix.block_tokens))?;
+    Some(u32::try_from(blocks).unwrap_or(u32::MAX))
+}
+
+fn block_count(chain: &Chain) -> u32 {
+    u32::try_from(chain.blocks.len()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests;
