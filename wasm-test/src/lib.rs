@@ -3,3 +3,4 @@
 pub mod artifact;
 pub mod envoy;
 mod repository;
+pub mod sim;

@@ -1,0 +1,162 @@
+//! Settings of a simulated server, named as vLLM names its flags.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::sim::preset::{Preset, Timing};
+
+/// One server's settings. The defaults are those of the command line.
+#[derive(Debug, Clone, Args)]
+pub struct SimConfig {
+    /// Model and GPU whose speed is simulated
+    #[arg(long, value_enum, default_value = "a100-8b")]
+    pub preset: Preset,
+    /// Divides every delay: 100 is a hundred times faster
+    #[arg(long, default_value_t = 1.0, value_parser = positive)]
+    pub time_scale: f64,
+    /// Tokens in one KV-cache block
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
+    pub block_size: u32,
+    /// KV-cache blocks, one of which is the null block
+    #[arg(long, default_value_t = 8192, value_parser = clap::value_parser!(u32).range(2..))]
+    pub num_gpu_blocks: u32,
+    /// Requests that run at once
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_num_seqs: u32,
+    /// Requests, running and waiting, beyond which new ones get 503
+    #[arg(long)]
+    pub max_num_queued_reqs: Option<u32>,
+    /// Longest prompt plus answer in tokens; never more than the KV cache holds
+    #[arg(long, default_value_t = 131_072)]
+    pub max_model_len: u32,
+    /// Names of the base model; the first labels the metrics
+    #[arg(long, num_args = 1.., value_delimiter = ',', default_value = "sim-model")]
+    pub served_model_name: Vec<String>,
+    /// `LoRA` adapters, each usable as a model
+    #[arg(long, num_args = 1.., value_delimiter = ',')]
+    pub lora_modules: Vec<String>,
+    /// Milliseconds an idle connection is kept open; vLLM's own default is 5 s
+    #[arg(long, default_value_t = 5000)]
+    pub keep_alive_ms: u64,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
+        Ok(_) => Err("must be above 0".into()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+impl Default for SimConfig {
+    fn default() -> Self {
+        Self {
+            preset: Preset::A100Llama8b,
+            time_scale: 1.0,
+            block_size: 16,
+            num_gpu_blocks: 8192,
+            max_num_seqs: 256,
+            max_num_queued_reqs: None,
+            max_model_len: 131_072,
+            served_model_name: vec!["sim-model".into()],
+            lora_modules: Vec::new(),
+            keep_alive_ms: 5000,
+        }
+    }
+}
+
+impl SimConfig {
+    /// The name the server answers with and labels its metrics with.
+    pub fn model_name(&self) -> &str {
+        self.served_model_name
+            .first()
+            .map_or("sim-model", String::as_str)
+    }
+
+    pub fn timing(&self) -> Timing {
+        self.preset.timing(self.time_scale)
+    }
+
+    pub fn keep_alive(&self) -> Duration {
+        Duration::from_millis(self.keep_alive_ms)
+    }
+
+    /// Longest prompt plus answer in tokens. A longer one could never get its blocks.
+    pub fn context_tokens(&self) -> usize {
+        let cache = (self.num_gpu_blocks as usize - 1) * self.block_size as usize;
+        cache.min(self.max_model_len as usize)
+    }
+
+    /// Whether `model` names the base model (`Some(None)`) or an adapter; `None` if unknown.
+    pub fn resolve_model(&self, model: &str) -> Option<Option<String>> {
+        if self.served_model_name.iter().any(|name| name == model) {
+            return Some(None);
+        }
+        self.lora_modules
+            .iter()
+            .any(|name| name == model)
+            .then(|| Some(model.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{FromArgMatches, error::ErrorKind};
+
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<SimConfig, ErrorKind> {
+        SimConfig::augment_args(clap::Command::new("vllm-sim").no_binary_name(true))
+            .try_get_matches_from(arguments)
+            .map(|matches| SimConfig::from_arg_matches(&matches).expect("parsed arguments fit"))
+            .map_err(|error| error.kind())
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_command_line() {
+        let parsed = parse(&[]).expect("no argument is required");
+        assert_eq!(format!("{parsed:?}"), format!("{:?}", SimConfig::default()));
+    }
+
+    #[test]
+    fn values_that_cannot_work_are_refused() {
+        for arguments in [
+            ["--block-size", "0"],
+            ["--num-gpu-blocks", "1"],
+            ["--max-num-seqs", "0"],
+        ] {
+            assert_eq!(
+                parse(&arguments).err(),
+                Some(ErrorKind::ValueValidation),
+                "{arguments:?}"
+            );
+        }
+        for scale in ["0", "-1", "inf", "x"] {
+            assert!(
+                parse(&[&format!("--time-scale={scale}")]).is_err(),
+                "{scale}"
+            );
+        }
+    }
+
+    #[test]
+    fn models_and_adapters_resolve_by_name() {
+        let config = parse(&["--served-model-name", "base,alias", "--lora-modules", "a,b"])
+            .expect("valid arguments");
+        assert_eq!(config.model_name(), "base");
+        assert_eq!(config.resolve_model("alias"), Some(None));
+        assert_eq!(config.resolve_model("b"), Some(Some("b".into())));
+        assert_eq!(config.resolve_model("c"), None);
+    }
+
+    #[test]
+    fn context_is_bounded_by_the_cache() {
+        let config = SimConfig {
+            num_gpu_blocks: 64,
+            block_size: 32,
+            ..SimConfig::default()
+        };
+        assert_eq!(config.context_tokens(), 63 * 32);
+    }
+}
