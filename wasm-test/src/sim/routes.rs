@@ -1,0 +1,116 @@
+//! The HTTP surface of one server.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde_json::{Value, json};
+
+use crate::sim::faults::Overrides;
+use crate::sim::generate::{chat_completions, completions};
+use crate::sim::instance::{Instance, unix_seconds};
+use crate::sim::metrics;
+use crate::sim::observe::observe;
+
+type Shared = State<Arc<Instance>>;
+
+/// All routes of one server.
+pub fn router(instance: Arc<Instance>) -> Router {
+    Router::new()
+        .route("/v1/completions", post(completions))
+        .route("/v1/chat/completions", post(chat_completions))
+        .route("/v1/models", get(models))
+        .route("/health", get(|| async { StatusCode::OK }))
+        .route(
+            "/ping",
+            get(|| async { StatusCode::OK }).post(|| async { StatusCode::OK }),
+        )
+        .route(
+            "/version",
+            get(|| async { Json(json!({"version": "0.32.0"})) }),
+        )
+        .route("/metrics", get(metrics_page))
+        .route("/reset_prefix_cache", post(reset_prefix_cache))
+        .route(
+            "/sim/state",
+            get(async |State(instance): Shared| Json(instance.state())),
+        )
+        .route(
+            "/sim/log",
+            get(async |State(instance): Shared| Json(instance.log.entries())),
+        )
+        .route("/sim/override", post(set_overrides).delete(clear_overrides))
+        .method_not_allowed_fallback(async || detail(StatusCode::METHOD_NOT_ALLOWED))
+        .fallback(async || detail(StatusCode::NOT_FOUND))
+        .layer(from_fn_with_state(Arc::clone(&instance), observe))
+        .with_state(instance)
+}
+
+/// The web framework's own errors.
+fn detail(status: StatusCode) -> Response {
+    (status, Json(json!({"detail": status.canonical_reason()}))).into_response()
+}
+
+async fn models(State(instance): Shared) -> Json<Value> {
+    let config = &instance.config;
+    let base = config.model_name();
+    let context = config.context_tokens();
+    let names = config
+        .served_model_name
+        .iter()
+        .map(|name| (name, None, Some(context)));
+    let adapters = config
+        .lora_modules
+        .iter()
+        .map(|name| (name, Some(base), None));
+    let created = unix_seconds() as u64;
+    let card = |(id, parent, max_model_len): (&String, Option<&str>, Option<usize>)| {
+        json!({
+            "id": id, "object": "model", "created": created, "owned_by": "vllm",
+            "root": format!("/models/{id}"), "parent": parent, "max_model_len": max_model_len,
+            "permission": [{
+                "id": format!("modelperm-{:016x}", rand::random::<u64>()),
+                "object": "model_permission", "created": created, "allow_create_engine": false,
+                "allow_sampling": true, "allow_logprobs": true, "allow_search_indices": false,
+                "allow_view": true, "allow_fine_tuning": false, "organization": "*",
+                "group": null, "is_blocking": false,
+            }],
+        })
+    };
+    let data: Vec<Value> = names.chain(adapters).map(card).collect();
+    Json(json!({"object": "list", "data": data}))
+}
+
+async fn metrics_page(State(instance): Shared) -> Response {
+    (
+        [(CONTENT_TYPE, metrics::CONTENT_TYPE)],
+        instance.metrics_page().await,
+    )
+        .into_response()
+}
+
+async fn reset_prefix_cache(State(instance): Shared) -> Json<Value> {
+    Json(json!({"success": instance.engine.reset_prefix_cache()}))
+}
+
+async fn set_overrides(State(instance): Shared, body: Bytes) -> Response {
+    match serde_json::from_slice::<Overrides>(&body) {
+        Ok(overrides) => {
+            instance.faults.set(overrides);
+            Json(instance.state()).into_response()
+        }
+        Err(error) => (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
+    }
+}
+
+async fn clear_overrides(State(instance): Shared) -> Response {
+    instance.faults.set(Overrides::default());
+    Json(instance.state()).into_response()
+}
