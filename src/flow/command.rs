@@ -6,7 +6,7 @@ use crate::datalayer::EndpointId;
 use crate::telemetry::Reason;
 
 /// What the host does after an event: the commands in their order, then the action.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Step {
     /// Whether the request goes on.
     pub action: Action,
