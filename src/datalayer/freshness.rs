@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     fn fresh(intervals: f64, stale_after: u32) -> f64 {
-        let age = Duration::from_secs_f64(intervals * 2.0);
+        let age = Duration::try_from_secs_f64(intervals * 2.0).unwrap();
         freshness(Some(age), Duration::from_secs(2), stale_after, 0.5)
     }
 

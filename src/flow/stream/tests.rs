@@ -1,3 +1,8 @@
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "a test looks for one kind of command"
+)]
+
 use super::*;
 use crate::config::Config;
 use crate::datalayer::EndpointId;
@@ -142,10 +147,10 @@ fn a_prompt_is_held_read_once_and_routed() {
         body(&mut stream, &mut router, CHAT.len(), true),
         read_body(CHAT.len())
     );
-    let routed = read(&mut stream, &mut router, CHAT.as_bytes());
-    assert_eq!(routed.action, Action::Continue);
-    assert_eq!(reason(&routed), Reason::Picked);
-    let list = destination(&routed).unwrap();
+    let sent = read(&mut stream, &mut router, CHAT.as_bytes());
+    assert_eq!(sent.action, Action::Continue);
+    assert_eq!(reason(&sent), Reason::Picked);
+    let list = destination(&sent).unwrap();
     assert_eq!(
         list.split(',').count(),
         3,
@@ -182,13 +187,14 @@ fn what_holds_no_readable_prompt_is_routed_at_once_under_its_reason() {
     let plain = [("content-encoding", "identity")];
     let upgrade = [("connection", "upgrade"), ("upgrade", "websocket")];
     let chat = "/v1/chat/completions";
-    let cases: [(&str, &[(&str, &str)], bool, Option<Reason>); 6] = [
-        (chat, &[], true, Some(Reason::NoBody)),
+    let none: &[(&str, &str)] = &[];
+    let cases = [
+        (chat, none, true, Some(Reason::NoBody)),
         (chat, &gzip, false, Some(Reason::EncodedBody)),
         (chat, &plain, false, None),
         (chat, &upgrade, false, Some(Reason::Upgrade)),
-        ("/v1/embeddings", &[], false, Some(Reason::UnknownPath)),
-        ("/v1/models", &[], true, Some(Reason::NoBody)),
+        ("/v1/embeddings", none, false, Some(Reason::UnknownPath)),
+        ("/v1/models", none, true, Some(Reason::NoBody)),
     ];
     for (path, more, end, expected) in cases {
         let mut router = one_pool("");
@@ -477,8 +483,8 @@ fn every_way_to_end_closes_the_lease() {
 #[test]
 fn in_flight_counts_add_up_to_zero_even_when_the_request_moves() {
     let mut router = one_pool("");
-    let (mut stream, routed) = chat(&mut router);
-    let picked = destination(&routed).unwrap();
+    let (mut stream, sent) = chat(&mut router);
+    let picked = destination(&sent).unwrap();
     let other = if picked.starts_with("10.0.0.1") {
         "10.0.0.2:80"
     } else {
@@ -487,7 +493,7 @@ fn in_flight_counts_add_up_to_zero_even_when_the_request_moves() {
     let moved = response(&mut stream, &mut router, 200, other);
     let ended = finish(&mut stream, &mut router, false);
     let mut sums = [0_i64; 3];
-    for step in [&routed, &moved, &ended] {
+    for step in [&sent, &moved, &ended] {
         for count in counts(step) {
             if let Count::InFlight {
                 endpoint, change, ..

@@ -290,7 +290,7 @@ fn stale_metrics_cost_health_but_never_the_candidacy() {
 fn a_floor_below_the_minimum_health_still_serves() {
     let extra = r#","health":{"staleFloor":0.1}"#;
     let mut pool = pool(2, extra);
-    let late = at(0).after(Duration::from_secs(60));
+    let late = at(0).after(Duration::from_mins(1));
     assert!(!pool.is_candidate(EndpointId::new(0), late));
     let pick = pool.pick(&cold(1), TieKey(1), 2, late);
     assert_eq!(pick.decision.exception, Some(Reason::NoCandidates));
