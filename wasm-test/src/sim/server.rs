@@ -31,7 +31,8 @@ impl Sim {
     pub async fn start_at(config: &SimConfig, addresses: &[SocketAddr]) -> io::Result<Self> {
         let mut servers = Vec::with_capacity(addresses.len());
         for address in addresses {
-            servers.push(SimServer::start(config.clone(), *address).await?);
+            let server = SimServer::start(config.clone(), *address).await;
+            servers.push(server.map_err(|error| named(*address, &error))?);
         }
         Ok(Self { servers })
     }
@@ -43,6 +44,10 @@ impl Sim {
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.servers.iter().map(SimServer::address).collect()
     }
+}
+
+fn named(address: SocketAddr, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
 }
 
 impl std::ops::Index<usize> for Sim {
