@@ -27,7 +27,7 @@ pub struct RequestId(u64);
 /// What a caller wants generated.
 #[derive(Debug)]
 pub struct Job {
-    /// At least one token and at most [`Limits::context_tokens`] minus one.
+    /// At least one token and at most `SimConfig::context_tokens` minus one.
     pub prompt: Vec<Token>,
     pub scope: CacheScope,
     pub answer: Answer,

@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 pub const LOG_LENGTH: usize = 10_000;
 
 /// One request as it arrived.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogEntry {
     /// Number of the request at this server.
     pub seq: u64,
-    /// Unix seconds at which the whole body was there.
-    pub arrived: f64,
+    /// Unix microseconds at which the whole body was there.
+    pub arrived_us: u64,
     pub method: String,
     /// Path and query.
     pub path: String,
@@ -87,7 +87,7 @@ mod tests {
     fn entry() -> LogEntry {
         LogEntry {
             seq: 0,
-            arrived: 0.0,
+            arrived_us: 0,
             method: "GET".into(),
             path: "/".into(),
             request_id: None,

@@ -65,7 +65,7 @@ fn entry(parts: &Parts, body: &Bytes) -> LogEntry {
     let request_id = parts.headers.get("x-request-id");
     LogEntry {
         seq: 0,
-        arrived: unix_seconds(),
+        arrived_us: (unix_seconds() * 1e6) as u64,
         method: parts.method.to_string(),
         path: parts.uri.to_string(),
         request_id: request_id.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()),

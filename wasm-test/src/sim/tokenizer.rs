@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(u32);
 
-/// Ids lie in `0..VOCABULARY`; ids below [`SPECIAL_TOKENS`] are control tokens no text produces.
+/// Ids lie in `0..VOCABULARY`; the lowest 16 are control tokens no text produces.
 pub const VOCABULARY: u32 = 1 << 31;
 const SPECIAL_TOKENS: u32 = 16;
 
