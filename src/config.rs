@@ -86,9 +86,9 @@ pub struct Limits {
 pub enum LogLevel {
     /// Start, configuration, changes of state.
     Info,
-    /// And one line per request.
+    /// And what each request was routed by.
     Debug,
-    /// And each step of a request.
+    /// And what is in flight.
     Trace,
 }
 

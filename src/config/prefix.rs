@@ -9,7 +9,7 @@ use super::scoring::Preset;
 pub struct PrefixConfig {
     /// Pseudo-tokens, of 4 bytes each, in a block.
     pub block_tokens: u32,
-    /// Whether the engines' own block size replaces `block_tokens` where their metrics tell it.
+    /// Whether [`Capacity::Auto`] follows the KV-cache size an endpoint reports.
     pub auto_tune: bool,
     /// Pseudo-tokens of a prompt that are hashed, at least `block_tokens`; the rest is ignored.
     pub max_tokens: u32,

@@ -15,15 +15,17 @@ use crate::time::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ScrapeResult {
     Ok,
+    /// Refused, reset, or a status other than 200.
     Error,
     Timeout,
+    /// An answer without a metric of a known engine.
     Unreadable,
 }
 
 impl ScrapeResult {
     const ALL: [Self; 4] = [Self::Ok, Self::Error, Self::Timeout, Self::Unreadable];
 
-    const fn as_str(self) -> &'static str {
+    pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Error => "error",
@@ -189,6 +191,16 @@ impl Metrics {
 
     fn endpoint(&self, pool: usize, endpoint: EndpointId) -> Option<&EndpointMetrics> {
         self.pools.get(pool)?.endpoints.get(endpoint.index())
+    }
+}
+
+impl Drop for PoolMetrics {
+    /// A configuration that goes takes its share of the sum along.
+    fn drop(&mut self) {
+        add(
+            self.index_entries,
+            self.index_entries_shown.saturating_neg(),
+        );
     }
 }
 

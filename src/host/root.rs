@@ -9,11 +9,11 @@ use proxy_wasm::types::ContextType;
 use xxhash_rust::xxh64::xxh64;
 
 use super::abi::{self, Buffer};
+use super::logger;
 use super::metrics::{Metrics, ScrapeResult};
 use super::scraper::{self, Scraper};
 use super::shared::{Leadership, SharedSnapshot};
 use super::stream::HttpStream;
-use super::{logger, scraper::Call};
 use crate::config::Config;
 use crate::flow::Router;
 
@@ -126,8 +126,9 @@ impl Running {
                     shared.publish(&pool.snapshot());
                 }
             }
-            for pool in self.scraper.start_due(&router, now) {
-                metrics.scrape(pool, ScrapeResult::Error);
+            for refused in self.scraper.start_due(&router, now) {
+                self.scraper
+                    .note(&router, &metrics, refused, ScrapeResult::Error);
             }
             metrics.report_pools(&router, now);
         } else {
@@ -141,24 +142,20 @@ impl Running {
     }
 
     fn scraped(&mut self, token: u32, body_size: usize) {
-        let Some(Call {
-            pool,
-            endpoint,
-            started,
-        }) = self.scraper.ended(token)
-        else {
+        let Some(call) = self.scraper.ended(token) else {
             return;
         };
         let (result, found) = scraper::read_answer(body_size);
-        if let Ok(metrics) = self.shared.metrics.try_borrow() {
-            metrics.scrape(pool, result);
-        }
-        let Ok(mut router) = self.shared.router.try_borrow_mut() else {
+        let (Ok(mut router), Ok(metrics)) = (
+            self.shared.router.try_borrow_mut(),
+            self.shared.metrics.try_borrow(),
+        ) else {
             return;
         };
-        if let (Some(found), Some(state)) = (found, router.pool_mut(pool)) {
-            state.update(endpoint, started, &found);
-            if let Some(unpublished) = self.unpublished.get_mut(pool) {
+        self.scraper.note(&router, &metrics, call, result);
+        if let (Some(found), Some(state)) = (found, router.pool_mut(call.pool)) {
+            state.update(call.endpoint, call.started, &found);
+            if let Some(unpublished) = self.unpublished.get_mut(call.pool) {
                 *unpublished = true;
             }
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proxy_wasm::hostcalls::dispatch_http_call;
 
 use super::abi::{self, Buffer, HeaderMap};
-use super::metrics::ScrapeResult;
+use super::metrics::{Metrics, ScrapeResult};
 use crate::config::Config;
 use crate::datalayer::{EndpointId, EndpointMetrics, ScrapePlan, vllm};
 use crate::flow::Router;
@@ -15,6 +15,8 @@ pub(super) struct Scraper {
     plans: Vec<ScrapePlan>,
     /// Calls under way, by the host's token; bounded by the endpoints.
     calls: BTreeMap<u32, Call>,
+    /// How each endpoint's latest scrape ended, by pool and endpoint.
+    latest: BTreeMap<(usize, EndpointId), ScrapeResult>,
 }
 
 #[derive(Clone, Copy)]
@@ -33,26 +35,25 @@ impl Scraper {
         Self {
             plans: plans.collect(),
             calls: BTreeMap::new(),
+            latest: BTreeMap::new(),
         }
     }
 
-    /// Starts what is due. Returns the pools of calls the host refused at once.
-    pub(super) fn start_due(&mut self, router: &Router, now: Timestamp) -> Vec<usize> {
+    /// Starts what is due. Returns the calls the host refused at once.
+    pub(super) fn start_due(&mut self, router: &Router, now: Timestamp) -> Vec<Call> {
         let mut refused = Vec::new();
         for (pool, plan) in self.plans.iter_mut().enumerate() {
             for endpoint in plan.start_due(now) {
+                let scrape = Call {
+                    pool,
+                    endpoint,
+                    started: now,
+                };
                 if let Some(token) = call(router, pool, endpoint) {
-                    self.calls.insert(
-                        token,
-                        Call {
-                            pool,
-                            endpoint,
-                            started: now,
-                        },
-                    );
+                    self.calls.insert(token, scrape);
                 } else {
                     plan.ended(endpoint, now);
-                    refused.push(pool);
+                    refused.push(scrape);
                 }
             }
         }
@@ -66,6 +67,39 @@ impl Scraper {
             plan.ended(call.endpoint, call.started);
         }
         Some(call)
+    }
+
+    /// Counts how `call` ended, and logs it where it is news.
+    pub(super) fn note(
+        &mut self,
+        router: &Router,
+        metrics: &Metrics,
+        call: Call,
+        result: ScrapeResult,
+    ) {
+        metrics.scrape(call.pool, result);
+        let before = self.latest.insert((call.pool, call.endpoint), result);
+        let Some(pool) = router
+            .pools()
+            .get(call.pool)
+            .filter(|_| before != Some(result))
+        else {
+            return;
+        };
+        let name = pool
+            .endpoint(call.endpoint)
+            .map_or("", |endpoint| &endpoint.name);
+        let pool = &pool.config().name;
+        match (result, before) {
+            (ScrapeResult::Ok, None) => {}
+            (ScrapeResult::Ok, Some(_)) => {
+                log::info!("inline-epp: pool={pool} pod={name} metrics are back");
+            }
+            (failed, _) => log::warn!(
+                "inline-epp: pool={pool} pod={name} metrics: {}; routing on what was last known",
+                failed.as_str()
+            ),
+        }
     }
 }
 

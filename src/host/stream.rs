@@ -38,6 +38,9 @@ impl HttpStream {
             metrics.scoring_latency(abi::now().since(started));
         }
         for command in step.commands {
+            if log::log_enabled!(log::Level::Debug) {
+                self.tell(&command);
+            }
             self.obey(command);
         }
         match step.action {
@@ -53,6 +56,66 @@ impl HttpStream {
             return Step::default();
         };
         self.stream.handle(&mut router, event, abi::now())
+    }
+
+    /// One line for what is counted. Model names are the client's words, so they are escaped.
+    fn tell(&self, command: &Command) {
+        let Command::Count(count) = command else {
+            return;
+        };
+        let Ok(router) = self.shared.router.try_borrow() else {
+            return;
+        };
+        let pool = |at: usize| router.pools().get(at);
+        let name = |at: usize| pool(at).map_or("", |pool| pool.config().name.as_str());
+        let pod = |at: usize, endpoint| {
+            pool(at)
+                .and_then(|pool| pool.endpoint(endpoint))
+                .map_or("", |one| one.name.as_str())
+        };
+        match count {
+            Count::Decision {
+                pool,
+                model,
+                endpoint,
+            } => log::debug!(
+                "pool={} model={model:?} pod={} routed by its prompt",
+                name(*pool),
+                pod(*pool, *endpoint)
+            ),
+            Count::Fallback { pool, reason } => {
+                log::debug!(
+                    "pool={} reason={} routed by load",
+                    name(*pool),
+                    reason.as_str()
+                );
+            }
+            Count::Scored {
+                pool,
+                matched_blocks,
+                total_blocks,
+                score,
+            } => log::debug!(
+                "pool={} match={matched_blocks}/{total_blocks} score={score:.4}",
+                name(*pool)
+            ),
+            Count::InFlight {
+                pool,
+                endpoint,
+                change,
+            } => {
+                log::trace!(
+                    "pool={} pod={} inflight{change:+}",
+                    name(*pool),
+                    pod(*pool, *endpoint)
+                );
+            }
+            Count::UpstreamReset { pool, endpoint } => log::debug!(
+                "pool={} pod={} broke a response off",
+                name(*pool),
+                pod(*pool, *endpoint)
+            ),
+        }
     }
 
     fn obey(&self, command: Command) {

@@ -1,6 +1,7 @@
 //! One pool of model servers: its endpoints and all that is known of them.
 
 use core::net::SocketAddr;
+use std::collections::BTreeMap;
 
 use xxhash_rust::xxh64::xxh64;
 
@@ -24,6 +25,7 @@ pub struct Pool {
     pub(super) in_flight: InFlight,
     config: PoolConfig,
     endpoints: Vec<Known>,
+    by_address: BTreeMap<SocketAddr, EndpointId>,
     profile: Profile,
     /// Reused from request to request.
     matched: Vec<u32>,
@@ -54,6 +56,9 @@ impl Pool {
     /// A pool that has sent nothing yet and may index `max_entries` (block, endpoint) pairs.
     pub fn new(config: PoolConfig, max_entries: usize) -> Self {
         let endpoints: Vec<Known> = config.endpoints.iter().map(Known::new).collect();
+        let ids = (0_u16..).map(EndpointId::new);
+        let addresses = endpoints.iter().map(|known| known.endpoint.address);
+        let by_address = addresses.zip(ids).collect();
         let capacity = match config.prefix.capacity_blocks {
             Capacity::Blocks(blocks) => blocks,
             Capacity::Auto => DEFAULT_CAPACITY,
@@ -63,6 +68,7 @@ impl Pool {
             in_flight: InFlight::new(endpoints.len()),
             profile: five_factor(&config.scoring),
             matched: Vec::new(),
+            by_address,
             endpoints,
             config,
         }
@@ -85,9 +91,7 @@ impl Pool {
 
     /// The endpoint that listens at `address`.
     pub fn find(&self, address: SocketAddr) -> Option<EndpointId> {
-        let mut ids = self.endpoints.iter().zip(0_u16..);
-        let found = ids.find(|(known, _)| known.endpoint.address == address);
-        found.map(|(_, id)| EndpointId::new(id))
+        self.by_address.get(&address).copied()
     }
 
     /// Takes over what a newer scrape found out about `endpoint`.
