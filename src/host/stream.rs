@@ -8,7 +8,7 @@ use proxy_wasm::types;
 
 use super::abi::{self, Buffer, HeaderMap};
 use super::root::Shared;
-use crate::flow::{Action, Command, Count, Event, Headers, Step, Stream};
+use crate::flow::{Action, CONTROL_HEADERS, Command, Count, Event, Headers, Step, Stream};
 
 pub(super) struct HttpStream {
     stream: Stream,
@@ -147,7 +147,14 @@ impl Context for HttpStream {}
 
 impl HttpContext for HttpStream {
     fn on_http_request_headers(&mut self, _: usize, end_of_stream: bool) -> types::Action {
-        let encoded = abi::header_pairs(HeaderMap::Request).unwrap_or_default();
+        let encoded = abi::header_pairs(HeaderMap::Request).unwrap_or_else(|error| {
+            // More headers than the host shows at once: unseen ones must not steer either.
+            log::warn!("inline-epp: the host shows no request headers: {error:?}");
+            for name in CONTROL_HEADERS {
+                self.obey(Command::RemoveRequestHeader(name.into()));
+            }
+            Vec::new()
+        });
         let pairs = abi::pairs(&encoded);
         let headers = Headers::new(&pairs);
         let entropy = self.shared.entropy.next();
