@@ -8,7 +8,7 @@ mod binary;
 mod bootstrap;
 mod builder;
 mod process;
-mod prometheus;
+pub(crate) mod prometheus;
 
 pub use admin::{AdminError, VmReloads};
 pub use binary::BinaryError;

@@ -1,11 +1,11 @@
-//! Values out of Prometheus text, as Envoy writes it.
+//! Values out of Prometheus text, as Envoy and model servers write it.
 //!
 //! The one permissive parser among the crates splits labels at every comma, ends them at the first
 //! `}` and drops series with empty braces; all three occur here.
 
 /// The sum over the series of `text` that are called `name` and carry all of `labels`; `None` when
 /// there is none.
-pub(super) fn sum(text: &str, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+pub(crate) fn sum(text: &str, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
     text.lines()
         .filter_map(parse)
         .filter(|sample| sample.name == name && sample.carries(labels))

@@ -41,7 +41,7 @@ pub struct SimConfig {
     pub keep_alive_ms: u64,
 }
 
-fn positive(text: &str) -> Result<f64, String> {
+pub(crate) fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
         Ok(_) => Err("must be above 0".into()),
