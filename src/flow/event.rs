@@ -34,6 +34,8 @@ pub enum Event<'a> {
         /// The server's address.
         upstream: Option<SocketAddr>,
     },
+    /// Bytes of the response's body came.
+    ResponseBody,
     /// Nothing more will happen.
     Finished {
         /// The server broke the response off after it had begun.

@@ -71,6 +71,7 @@ impl Stream {
                 by_upstream,
                 upstream,
             } => self.response_headers(router, status, by_upstream, upstream, now),
+            Event::ResponseBody => self.response_body(router),
             Event::Finished { upstream_reset } => self.finished(router, upstream_reset),
         }
     }
@@ -261,6 +262,19 @@ impl Stream {
             action: Action::Continue,
             commands,
         }
+    }
+
+    fn response_body(&mut self, router: &mut Router) -> Step {
+        if let State::Routed(Routed {
+            pool,
+            ticket: Some(ticket),
+            ..
+        }) = &mut self.state
+            && let Some(state) = router.pool_mut(*pool)
+        {
+            ticket.answered(state);
+        }
+        Step::default()
     }
 
     fn finished(&mut self, router: &mut Router, upstream_reset: bool) -> Step {

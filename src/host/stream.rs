@@ -13,6 +13,8 @@ use crate::flow::{Action, CONTROL_HEADERS, Command, Count, Event, Headers, Step,
 pub(super) struct HttpStream {
     stream: Stream,
     shared: Rc<Shared>,
+    /// The response's body has begun.
+    answered: bool,
 }
 
 impl HttpStream {
@@ -20,6 +22,7 @@ impl HttpStream {
         Self {
             stream: Stream::default(),
             shared: Rc::clone(shared),
+            answered: false,
         }
     }
 
@@ -185,6 +188,15 @@ impl HttpContext for HttpStream {
             by_upstream: details == b"via_upstream",
             upstream: parse::<SocketAddr>(&upstream),
         })
+    }
+
+    fn on_http_response_body(&mut self, bytes: usize, _: bool) -> types::Action {
+        // Only the first byte means something, and a stream has thousands of pieces.
+        if bytes > 0 && !self.answered {
+            self.answered = true;
+            return self.handle(Event::ResponseBody);
+        }
+        types::Action::Continue
     }
 
     fn on_log(&mut self) {

@@ -6,7 +6,7 @@ use crate::prefix::BlockHash;
 use crate::time::Timestamp;
 
 /// A routed request: its lease, and its blocks while they are pending. Closed by
-/// [`Ticket::close`]. Memory: 8 bytes a block until the first response byte.
+/// [`Ticket::close`]. Memory: 8 bytes a block until the answer's first byte.
 #[derive(Debug)]
 pub struct Ticket {
     lease: Option<Lease>,
@@ -45,8 +45,11 @@ impl Ticket {
         self.lease.as_ref().map(Lease::endpoint)
     }
 
-    /// The response began: blocks and lease move to who served it; a 2xx confirms the blocks, all
-    /// else takes them back. Returns the endpoints the lease moved between, if it did.
+    /// The response's headers came: blocks and lease move to who served it; all but a 2xx takes the
+    /// blocks back. Returns the endpoints the lease moved between, if it did.
+    ///
+    /// A 2xx confirms nothing yet: a model server sends a stream's headers at once, while the
+    /// request still waits for its prefill.
     pub fn served(
         &mut self,
         pool: &mut Pool,
@@ -54,35 +57,50 @@ impl Ticket {
         now: Timestamp,
     ) -> Option<(EndpointId, EndpointId)> {
         let picked = self.endpoint()?;
-        let blocks = core::mem::take(&mut self.blocks);
         let Some(to) = response.endpoint.filter(|_| response.by_upstream) else {
-            pool.index.take_back(picked, &blocks);
+            self.take_back(pool);
             return None;
         };
+        let succeeded = (200..300).contains(&response.status);
         let moved = to != picked;
         if moved {
-            pool.index.take_back(picked, &blocks);
+            pool.index.take_back(picked, &self.blocks);
             if let Some(lease) = self.lease.take() {
                 pool.in_flight.close(lease);
             }
             self.lease = Some(pool.in_flight.open(to, now));
-        }
-        match ((200..300).contains(&response.status), moved) {
-            (true, true) => {
-                pool.index.record(to, &blocks);
-                pool.index.confirm(to, &blocks);
+            if succeeded {
+                pool.index.record(to, &self.blocks);
+            } else {
+                self.blocks.clear();
             }
-            (true, false) => pool.index.confirm(to, &blocks),
-            (false, true) => {}
-            (false, false) => pool.index.take_back(to, &blocks),
+        } else if !succeeded {
+            self.take_back(pool);
         }
         moved.then_some((picked, to))
     }
 
-    /// The stream is over. Blocks still pending never reached a server that answered.
-    pub fn close(self, pool: &mut Pool) {
-        let Some(lease) = self.lease else { return };
-        pool.index.take_back(lease.endpoint(), &self.blocks);
-        pool.in_flight.close(lease);
+    /// The first byte of the answer itself came: its prompt is computed, so the blocks are
+    /// confirmed.
+    pub fn answered(&mut self, pool: &mut Pool) {
+        let blocks = core::mem::take(&mut self.blocks);
+        if let Some(endpoint) = self.endpoint() {
+            pool.index.confirm(endpoint, &blocks);
+        }
+    }
+
+    /// The stream is over. Blocks still pending never got an answer.
+    pub fn close(mut self, pool: &mut Pool) {
+        self.take_back(pool);
+        if let Some(lease) = self.lease {
+            pool.in_flight.close(lease);
+        }
+    }
+
+    fn take_back(&mut self, pool: &mut Pool) {
+        let blocks = core::mem::take(&mut self.blocks);
+        if let Some(endpoint) = self.endpoint() {
+            pool.index.take_back(endpoint, &blocks);
+        }
     }
 }

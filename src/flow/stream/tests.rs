@@ -68,6 +68,14 @@ fn response(stream: &mut Stream, router: &mut Router, status: u16, from: &str) -
     stream.handle(router, event, at(3))
 }
 
+/// The response with the status 200 and the first byte of its body.
+fn answer(stream: &mut Stream, router: &mut Router, from: &str) -> Step {
+    let step = response(stream, router, 200, from);
+    let began = stream.handle(router, Event::ResponseBody, at(3));
+    assert_eq!(began, Step::default());
+    step
+}
+
 fn finish(stream: &mut Stream, router: &mut Router, upstream_reset: bool) -> Step {
     stream.handle(router, Event::Finished { upstream_reset }, at(4))
 }
@@ -411,7 +419,7 @@ fn the_next_turn_follows_the_first() {
     let (mut stream, step) = chat(&mut router);
     let first = destination(&step).unwrap();
     let picked = first.split(',').next().unwrap().to_owned();
-    response(&mut stream, &mut router, 200, &picked);
+    answer(&mut stream, &mut router, &picked);
     finish(&mut stream, &mut router, false);
 
     let longer = CHAT.replace(
@@ -453,7 +461,7 @@ fn a_full_match_scores_as_the_formula_says() {
             .next()
             .unwrap()
             .to_owned();
-        let answer = response(&mut stream, &mut router, 200, &picked);
+        let answer = answer(&mut stream, &mut router, &picked);
         let score = Command::SetResponseHeader("x-epp-score", expected.as_bytes().to_vec());
         assert!(answer.commands.contains(&score), "{answer:?}");
         finish(&mut stream, &mut router, false);
