@@ -12,6 +12,8 @@
 //! This is llm-d's `approx-prefix-cache-producer` chain; the salt is set off by a byte that UTF-8
 //! never holds, so that model `ab` with salt `c` and model `a` with salt `bc` stay apart.
 
+use core::num::NonZeroUsize;
+
 use xxhash_rust::xxh64::xxh64;
 
 /// Bytes of prompt that stand for one token.
@@ -55,7 +57,7 @@ pub struct Chain {
 /// Time is linear in the bytes; memory is one block and eight bytes for each hash.
 #[derive(Debug)]
 pub struct ChainBuilder {
-    block_bytes: usize,
+    block_bytes: NonZeroUsize,
     max_blocks: usize,
     parent: u64,
     /// Bytes of the block that is not full yet.
@@ -71,9 +73,9 @@ impl ChainBuilder {
     /// A builder for blocks of `block_tokens` pseudo-tokens that stops after `max_blocks`.
     pub fn new(seed: Seed, block_tokens: u32, max_blocks: u32) -> Self {
         let block_bytes = usize::try_from(block_tokens.saturating_mul(BYTES_PER_TOKEN));
-        let block_bytes = block_bytes.unwrap_or(usize::MAX).max(1);
+        let block_bytes = NonZeroUsize::new(block_bytes.unwrap_or(usize::MAX));
         Self {
-            block_bytes,
+            block_bytes: block_bytes.unwrap_or(NonZeroUsize::MIN),
             max_blocks: usize::try_from(max_blocks).unwrap_or(usize::MAX),
             parent: seed.0,
             open_block: Vec::new(),
@@ -84,12 +86,13 @@ impl ChainBuilder {
 
     /// Appends `bytes` to the prompt.
     pub fn push(&mut self, mut bytes: &[u8]) {
+        let block_bytes = self.block_bytes.get();
         if !self.open_block.is_empty() {
-            let missing = self.block_bytes.saturating_sub(self.open_block.len());
+            let missing = block_bytes.saturating_sub(self.open_block.len());
             let (head, rest) = bytes.split_at_checked(missing).unwrap_or((bytes, &[]));
             self.open_block.extend_from_slice(head);
             bytes = rest;
-            if self.open_block.len() < self.block_bytes {
+            if self.open_block.len() < block_bytes {
                 return;
             }
             let full = core::mem::take(&mut self.open_block);
@@ -97,7 +100,7 @@ impl ChainBuilder {
             self.open_block = full;
             self.open_block.clear();
         }
-        let whole_blocks = bytes.chunks_exact(self.block_bytes);
+        let whole_blocks = bytes.chunks_exact(block_bytes);
         let tail = whole_blocks.remainder();
         for block in whole_blocks {
             if self.is_full() {
