@@ -197,10 +197,20 @@ impl RootContext for Root {
     }
 
     fn create_http_context(&self, _: u32) -> Option<Box<dyn HttpContext>> {
-        let running = self.running.as_ref()?;
-        Some(Box::new(HttpStream::new(&running.shared)))
+        // The SDK panics when there is no context for a stream.
+        Some(match &self.running {
+            Some(running) => Box::new(HttpStream::new(&running.shared)),
+            None => Box::new(Unconfigured),
+        })
     }
 }
+
+/// A stream that comes before a valid configuration: it passes untouched.
+struct Unconfigured;
+
+impl Context for Unconfigured {}
+
+impl HttpContext for Unconfigured {}
 
 /// Numbers that differ from stream to stream and from VM to VM. They are not secret.
 pub(super) struct Entropy {
