@@ -5,3 +5,4 @@ pub mod demo;
 pub mod envoy;
 mod repository;
 pub mod sim;
+pub mod wasm;
