@@ -9,23 +9,10 @@ use super::{InferenceRequest, ParseError, Prompt};
 
 pub(super) fn parse(body: &[u8]) -> Result<InferenceRequest<'_>, ParseError> {
     let Object(body) = serde_json::from_slice::<Object<Body<'_>>>(body)?;
-    let mut prompt = Prompt::default();
-    for message in body.messages.ok_or(ParseError::UnknownShape)? {
-        let is_user = message.role.as_deref() == Some("user");
-        prompt.pieces.extend(message.role);
-        match message.content {
-            Content::Text(text) => prompt.pieces.push(text),
-            Content::Parts(parts) => prompt.pieces.extend(parts),
-            Content::Unknown => return Err(ParseError::UnknownShape),
-        }
-        if is_user && prompt.first_user_end.is_none() {
-            prompt.first_user_end = Some(prompt.pieces.len());
-        }
-    }
     Ok(InferenceRequest {
         model: body.model,
         cache_salt: body.cache_salt,
-        prompt,
+        prompt: body.messages.0.ok_or(ParseError::UnknownShape)?,
     })
 }
 
@@ -33,7 +20,7 @@ pub(super) fn parse(body: &[u8]) -> Result<InferenceRequest<'_>, ParseError> {
 struct Body<'a> {
     model: Option<Cow<'a, str>>,
     cache_salt: Option<Cow<'a, str>>,
-    messages: Option<Vec<Message<'a>>>,
+    messages: Messages<'a>,
 }
 
 impl<'de> Fields<'de> for Body<'de> {
@@ -41,13 +28,47 @@ impl<'de> Fields<'de> for Body<'de> {
         match key {
             "model" => self.model = map.next_value::<Text<'de>>()?.0,
             "cache_salt" => self.cache_salt = map.next_value::<Text<'de>>()?.0,
-            "messages" => {
-                let messages = map.next_value::<Option<Vec<Object<Message<'de>>>>>()?;
-                self.messages = messages.map(|all| all.into_iter().map(|Object(m)| m).collect());
-            }
+            "messages" => self.messages = map.next_value()?,
             _ => skip(map)?,
         }
         Ok(())
+    }
+}
+
+/// A conversation as the prompt it makes, or `None` where that cannot be told.
+///
+/// Each message is taken apart as it is read: a list of them all would take many times the space of
+/// a body that holds nothing but tiny ones.
+#[derive(Default)]
+struct Messages<'a>(Option<Prompt<'a>>);
+
+impl<'de> Deserialize<'de> for Messages<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer
+            .deserialize_any(AnyVisitor(MessagesShape))
+            .map(Messages)
+    }
+}
+
+struct MessagesShape;
+
+impl<'de> Shape<'de> for MessagesShape {
+    type Value = Option<Prompt<'de>>;
+
+    fn text(self, _: Cow<'de, str>) -> Self::Value {
+        None
+    }
+
+    fn list<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut prompt = Some(Prompt::default());
+        while let Some(Object(message)) = list.next_element::<Object<Message<'de>>>()? {
+            prompt = prompt.and_then(|prompt| message.append_to(prompt));
+        }
+        Ok(prompt)
+    }
+
+    fn other(self) -> Self::Value {
+        None
     }
 }
 
@@ -55,6 +76,23 @@ impl<'de> Fields<'de> for Body<'de> {
 struct Message<'a> {
     role: Option<Cow<'a, str>>,
     content: Content<'a>,
+}
+
+impl<'a> Message<'a> {
+    /// `prompt` with this message, `None` when its content is not text.
+    fn append_to(self, mut prompt: Prompt<'a>) -> Option<Prompt<'a>> {
+        let is_user = self.role.as_deref() == Some("user");
+        prompt.pieces.extend(self.role);
+        match self.content {
+            Content::Text(text) => prompt.pieces.push(text),
+            Content::Parts(parts) => prompt.pieces.extend(parts),
+            Content::Unknown => return None,
+        }
+        if is_user && prompt.first_user_end.is_none() {
+            prompt.first_user_end = Some(prompt.pieces.len());
+        }
+        Some(prompt)
+    }
 }
 
 impl<'de> Fields<'de> for Message<'de> {
