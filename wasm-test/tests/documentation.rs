@@ -1,0 +1,235 @@
+//! The documents against the code: what they list is what there is, and what they show works.
+//!
+//! Tables between `<!-- generated: name -->` and `<!-- end -->` are written by
+//! `UPDATE_README=1 cargo test -p wasm-test --test documentation`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use inline_epp::config::{Config, Kind, keys};
+use readme::{Fence, Readme};
+use serde_json::{Value, json};
+
+#[path = "documentation/readme.rs"]
+mod readme;
+#[path = "documentation/tables.rs"]
+mod tables;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("a folder of the repository")
+}
+
+fn document(path: &str) -> Readme {
+    let path = root().join(path);
+    let text =
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    Readme::new(text)
+}
+
+/// Documents whose links and commands are checked.
+fn documents() -> [(&'static str, Readme); 2] {
+    ["README.md", "envoy/README.md"].map(|path| (path, document(path)))
+}
+
+fn from_yaml(text: &str) -> Value {
+    serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+fn parse(configuration: &Value) -> Config {
+    Config::parse(configuration.to_string().as_bytes())
+        .unwrap_or_else(|error| panic!("{error}\n{configuration:#}"))
+}
+
+#[test]
+fn generated_parts_equal_the_code() {
+    let path = root().join("README.md");
+    let mut readme = document("README.md");
+    let parts = tables::all();
+    let expected: BTreeSet<&str> = parts.iter().map(|(name, _)| *name).collect();
+    let present: Vec<String> = readme
+        .generated()
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    let once: BTreeSet<&str> = present.iter().map(String::as_str).collect();
+    assert_eq!(once, expected);
+    assert_eq!(
+        present.len(),
+        expected.len(),
+        "a part stands twice: {present:?}"
+    );
+
+    let stale: Vec<String> = parts
+        .iter()
+        .filter(|(name, text)| readme.replace_generated(name, text))
+        .map(|(name, text)| format!("{name} should read:\n\n{text}"))
+        .collect();
+    if stale.is_empty() {
+        return;
+    }
+    if std::env::var_os("UPDATE_README").is_some() {
+        fs::write(path, readme.text()).expect("writable");
+        return;
+    }
+    panic!(
+        "README.md is not in step, UPDATE_README=1 rewrites it\n{}",
+        stale.join("\n")
+    );
+}
+
+#[test]
+fn every_configuration_shown_is_valid() {
+    let mut plugins = 0;
+    for Fence { words, text } in document("README.md").fences() {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        match words.as_slice() {
+            ["yaml" | "json", "plugin"] => {
+                parse(&from_yaml(&text));
+                plugins += 1;
+            }
+            // Part of a bootstrap: that it is YAML is all that can be said of it here.
+            ["yaml" | "json", "envoy"] => {
+                from_yaml(&text);
+            }
+            ["yaml" | "json", ..] => panic!("plugin or envoy?\n{text}"),
+            _ => {}
+        }
+    }
+    assert!(plugins >= 1, "README.md shows no plugin configuration");
+}
+
+#[test]
+fn every_relative_link_leads_somewhere() {
+    let mut followed = 0;
+    for (document, readme) in documents() {
+        let folder = root().join(document).parent().expect("a folder").to_owned();
+        for link in readme.links() {
+            if link.contains("://") {
+                continue;
+            }
+            let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target = if file.is_empty() {
+                root().join(document)
+            } else {
+                folder.join(file)
+            };
+            assert!(target.exists(), "{document}: {link}");
+            if !anchor.is_empty() {
+                let text = fs::read_to_string(&target).expect("readable");
+                let anchors = Readme::new(text).anchors();
+                assert!(anchors.contains(anchor), "{document}: {link}");
+            }
+            followed += 1;
+        }
+    }
+    assert!(followed > 10);
+}
+
+#[test]
+fn every_script_and_file_named_exists() {
+    const FOLDERS: [&str; 5] = ["scripts/", "envoy/", "src/", "wasm-test/", ".ci/"];
+    let mut named = BTreeSet::new();
+    for (_, readme) in documents() {
+        named.extend(readme.named_paths(&FOLDERS));
+    }
+    assert!(named.iter().any(|path| path.starts_with("scripts/")));
+    let missing: Vec<&PathBuf> = named
+        .iter()
+        .filter(|path| !root().join(path).exists())
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// Everything in `value` that is no section, by its path in the form of the key list.
+fn leaves(value: &Value, path: &str, found: &mut BTreeMap<String, Value>) {
+    let is_section = keys()
+        .iter()
+        .any(|key| key.path == path && matches!(key.kind, Kind::Section));
+    match value {
+        Value::Object(fields) if path.is_empty() || path.ends_with("[]") || is_section => {
+            for (name, value) in fields {
+                let at = if path.is_empty() {
+                    name.clone()
+                } else {
+                    format!("{path}.{name}")
+                };
+                leaves(value, &at, found);
+            }
+            if is_section {
+                found.insert(path.to_owned(), json!({}));
+            }
+        }
+        Value::Array(items) if items.iter().any(Value::is_object) => {
+            for item in items {
+                leaves(item, &format!("{path}[]"), found);
+            }
+            found.insert(path.to_owned(), value.clone());
+        }
+        Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_) => {
+            found.insert(path.to_owned(), value.clone());
+        }
+    }
+}
+
+/// Numbers compare by value: YAML's `0.60` and `20` are what JSON calls `0.6` and `20.0`.
+fn is_same(one: &Value, other: &Value) -> bool {
+    match (one.as_f64(), other.as_f64()) {
+        (Some(one), Some(other)) => one.total_cmp(&other).is_eq(),
+        _ => one == other,
+    }
+}
+
+#[test]
+fn plugin_config_yaml_spells_out_every_key_with_its_default() {
+    let text = fs::read_to_string(root().join("envoy/plugin-config.yaml")).expect("readable");
+    let written = from_yaml(&text);
+    parse(&written);
+    let mut found = BTreeMap::new();
+    leaves(&written, "", &mut found);
+    let listed: BTreeSet<&str> = keys().iter().map(|key| key.path).collect();
+    assert_eq!(
+        found.keys().map(String::as_str).collect::<BTreeSet<_>>(),
+        listed
+    );
+    for key in keys() {
+        let Some(default) = key.default else { continue };
+        let default: Value = serde_json::from_str(default).expect("JSON");
+        assert!(
+            is_same(&found[key.path], &default),
+            "{}: {} instead of {default}",
+            key.path,
+            found[key.path]
+        );
+    }
+}
+
+/// The scores that the README works out.
+#[test]
+fn the_worked_example_is_what_the_formula_gives() {
+    let config = parse(&tables::minimal());
+    let weights = config.pools[0].scoring.weights.normalised();
+    let score = |matched: f64, load: f64, queue: f64| {
+        weights.cache * matched
+            + weights.load * (1.0 - load)
+            + weights.queue * (1.0 - queue)
+            + weights.health
+            + weights.adapter
+    };
+    let readme = document("README.md");
+    for row in [(1.0, 0.8, 0.0), (0.0, 0.0, 0.0), (0.5, 0.3, 0.2)] {
+        let (matched, load, queue) = row;
+        let shown = format!(
+            "| {matched:.1} | {load:.1} | {queue:.1} | {:.4} |",
+            score(matched, load, queue)
+        );
+        assert!(readme.text().contains(&shown), "{shown}");
+    }
+}

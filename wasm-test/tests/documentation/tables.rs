@@ -1,0 +1,199 @@
+//! The generated parts of the README.
+
+use std::fmt::Write;
+
+use inline_epp::config::{Config, KeyDoc, Kind, PendingCredit, keys};
+use inline_epp::flow::CONTROL_HEADERS;
+use inline_epp::prefix::BYTES_PER_ENTRY;
+use inline_epp::telemetry::{Reason, metric};
+use serde_json::{Value, json};
+
+/// Each part with its name.
+pub fn all() -> Vec<(&'static str, String)> {
+    vec![
+        ("formula", formula()),
+        ("presets", presets()),
+        ("configuration", configuration()),
+        ("control headers", control_headers()),
+        ("reasons", reasons()),
+        ("metrics", metrics()),
+        ("memory", memory()),
+    ]
+}
+
+/// The least that is a configuration.
+pub fn minimal() -> Value {
+    json!({"pools": [{"name": "llama", "cluster": "model-servers", "endpoints": ["10.0.0.1:8000"]}]})
+}
+
+fn parse(configuration: &Value) -> Config {
+    Config::parse(configuration.to_string().as_bytes()).expect("a valid configuration")
+}
+
+fn formula() -> String {
+    let config = parse(&minimal());
+    let weights = config.pools[0].scoring.weights;
+    format!(
+        "```text\nS = {:.2} · cacheMatch            matched blocks / blocks of the prompt\n  \
+         + {:.2} · (1 − load)            GPU utilisation, else the fuller of KV cache and batch\n  \
+         + {:.2} · (1 − queue/maxQueue)  waiting requests, those just sent included; 0 from maxQueue on\n  \
+         + {:.2} · health                how fresh the endpoint's metrics are\n  \
+         + {:.2} · adapterMatch          1 in this version\n```\n",
+        weights.cache, weights.load, weights.queue, weights.health, weights.adapter,
+    )
+}
+
+fn presets() -> String {
+    let mut table = Table::new(&[
+        "preset",
+        "cache",
+        "load",
+        "queue",
+        "health",
+        "adapter",
+        "maxQueue",
+        "guardFloor",
+        "pendingCredit",
+    ]);
+    let preset = keys()
+        .iter()
+        .find(|key| key.path == "pools[].scoring.preset");
+    let Some(Kind::Choice { names, .. }) = preset.map(|key| key.kind) else {
+        panic!("scoring.preset is a choice");
+    };
+    for name in names {
+        let mut configuration = minimal();
+        configuration["pools"][0]["scoring"] = json!({ "preset": name });
+        let pool = parse(&configuration).pools.remove(0);
+        let weights = pool.scoring.weights;
+        let weights = [
+            weights.cache,
+            weights.load,
+            weights.queue,
+            weights.health,
+            weights.adapter,
+        ];
+        let credit = match pool.prefix.pending_credit {
+            PendingCredit::UnlessConfirmed => "unlessConfirmed",
+            PendingCredit::Full => "full",
+            PendingCredit::None => "none",
+        };
+        let mut row = vec![format!("`{name}`")];
+        row.extend(weights.map(|weight| format!("{weight:.2}")));
+        row.extend([
+            pool.scoring.max_queue.to_string(),
+            pool.scoring.guard_floor.to_string(),
+            credit.to_owned(),
+        ]);
+        table.row(&row);
+    }
+    table.text
+}
+
+fn configuration() -> String {
+    let mut table = Table::new(&["key", "type", "default", "meaning"]);
+    for key in keys() {
+        table.row(&[
+            format!("`{}`", key.path),
+            key.kind.to_string(),
+            default(key),
+            key.meaning.to_owned(),
+        ]);
+    }
+    table.text
+}
+
+fn default(key: &KeyDoc) -> String {
+    match (key.default, key.kind) {
+        (None, _) => "required".to_owned(),
+        (Some("null"), _) | (_, Kind::Section) => "–".to_owned(),
+        (Some(default), _) => format!("`{}`", default.trim_matches('"')),
+    }
+}
+
+fn control_headers() -> String {
+    CONTROL_HEADERS
+        .iter()
+        .fold(String::new(), |mut list, name| {
+            writeln!(list, "* `{name}`").expect("a String takes everything");
+            list
+        })
+}
+
+fn reasons() -> String {
+    let mut table = Table::new(&["reason", "counted in", "when"]);
+    for reason in Reason::ALL {
+        let counter = if reason.is_fallback() {
+            metric::FALLBACK
+        } else {
+            metric::ROUTING_DECISIONS
+        };
+        table.row(&[
+            format!("`{}`", reason.as_str()),
+            format!("`{}`", counter.name),
+            reason.meaning().to_owned(),
+        ]);
+    }
+    table.text
+}
+
+fn metrics() -> String {
+    let mut table = Table::new(&["metric", "kind", "labels", "meaning"]);
+    for metric in metric::ALL {
+        let labels: Vec<String> = metric
+            .labels
+            .iter()
+            .map(|label| format!("`{label}`"))
+            .collect();
+        let kind = format!("{:?}", metric.kind).to_lowercase();
+        table.row(&[
+            format!("`{}`", metric.name),
+            kind,
+            labels.join(", "),
+            metric.meaning.to_owned(),
+        ]);
+    }
+    table.text
+}
+
+fn memory() -> String {
+    let config = parse(&minimal());
+    let prefix = config.pools[0].prefix;
+    let entries = config.limits.index_bytes / BYTES_PER_ENTRY;
+    let blocks = prefix.max_tokens / prefix.block_tokens;
+    format!(
+        "| what | bound | with the defaults |\n|---|---|---|\n\
+         | prefix indexes of one worker | `limits.indexBytes`, shared evenly among the pools, {BYTES_PER_ENTRY} bytes an entry | {} MiB, {entries} entries |\n\
+         | one open request | 8 bytes a block, `maxTokens` / `blockTokens` blocks, until its response begins | {blocks} blocks, {} KiB |\n\
+         | one request while it is decided | its body, up to `maxBufferedBytes`, and up to twice as much again for texts that JSON escapes and the list of them | {} KiB and {} KiB |\n",
+        config.limits.index_bytes >> 20,
+        blocks * 8 / 1024,
+        config.max_buffered_bytes / 1024,
+        config.max_buffered_bytes / 1024,
+    )
+}
+
+/// A Markdown table.
+struct Table {
+    text: String,
+}
+
+impl Table {
+    fn new(columns: &[&str]) -> Self {
+        let mut table = Self {
+            text: String::new(),
+        };
+        table.row(columns);
+        table.row(&vec!["---"; columns.len()]);
+        table
+    }
+
+    fn row(&mut self, cells: &[impl AsRef<str>]) {
+        for cell in cells {
+            // A bar ends a cell, in code too.
+            let cell = cell.as_ref().replace('|', "\\|");
+            write!(self.text, "| {cell} ").expect("a String takes everything");
+        }
+        self.text.push_str("|\n");
+    }
+}
