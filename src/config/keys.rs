@@ -208,7 +208,7 @@ const KEYS: &[KeyDoc] = &[
     key("pools[].scoring.maxRunning", AT_LEAST_ONE, "256", "Requests one engine runs at once (vLLM's `--max-num-seqs`)."),
     key("pools[].scoring.minHealth", SHARE, "0.3", "Health below which an endpoint is no candidate."),
     key("pools[].scoring.tieBand", TIE_BAND, "0.002", "Scores this near the best count as equal to it."),
-    key("pools[].scoring.guardFloor", AT_LEAST_ONE, "20", "Open requests up to which the load guard never acts."),
+    key("pools[].scoring.guardFloor", AT_LEAST_ONE, "20", "Open requests below which the load guard never acts."),
     key("pools[].scoring.guardRatio", GUARD_RATIO, "1.5", "Times the mean of open requests at which a cache match stops counting."),
     section("pools[].prefix", "How prompts are cut into blocks and remembered."),
     key("pools[].prefix.blockTokens", BLOCK_TOKENS, "64", "Pseudo-tokens of 4 bytes in a block."),
