@@ -8,6 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use inline_epp::config::{Config, Kind, keys};
+use inline_epp::datalayer::EndpointId;
+use inline_epp::requestcontrol::LoadGuard;
+use inline_epp::scheduling::{Candidate, five_factor};
 use readme::{Fence, Readme};
 use serde_json::{Value, json};
 
@@ -211,25 +214,69 @@ fn plugin_config_yaml_spells_out_every_key_with_its_default() {
     }
 }
 
-/// The scores that the README works out.
+/// An endpoint with fresh metrics that holds `matched` of ten blocks.
+fn candidate(matched: u32, load: f64, queue: u32) -> Candidate {
+    Candidate {
+        endpoint: EndpointId::new(0),
+        address_hash: 0,
+        matched_blocks: matched,
+        total_blocks: 10,
+        guarded: false,
+        waiting: queue,
+        running: 0,
+        own: 0,
+        max_running: 256,
+        kv_utilisation: None,
+        gpu_utilisation: Some(load),
+        health: 1.0,
+        adapter_ready: true,
+    }
+}
+
 #[test]
-fn the_worked_example_is_what_the_formula_gives() {
-    let config = parse(&tables::minimal());
-    let weights = config.pools[0].scoring.weights.normalised();
-    let score = |matched: f64, load: f64, queue: f64| {
-        weights.cache * matched
-            + weights.load * (1.0 - load)
-            + weights.queue * (1.0 - queue)
-            + weights.health
-            + weights.adapter
-    };
+fn the_worked_scores_are_what_the_scheduler_gives() {
+    let scoring = parse(&tables::minimal()).pools.remove(0).scoring;
+    let profile = five_factor(&scoring);
     let readme = document("README.md");
-    for row in [(1.0, 0.8, 0.0), (0.0, 0.0, 0.0), (0.5, 0.3, 0.2)] {
-        let (matched, load, queue) = row;
-        let shown = format!(
-            "| {matched:.1} | {load:.1} | {queue:.1} | {:.4} |",
-            score(matched, load, queue)
-        );
+    for (matched, load, queue) in [(10, 0.8, 0), (0, 0.0, 0), (5, 0.3, 4)] {
+        let score = profile.composite(&candidate(matched, load, queue));
+        let shares = [
+            f64::from(matched) / 10.0,
+            load,
+            f64::from(queue) / f64::from(scoring.max_queue),
+        ];
+        let [matched, load, queue] = shares.map(|share| format!("{share:.1}"));
+        let shown = format!("| {matched} | {load} | {queue} | {score:.4} |");
         assert!(readme.text().contains(&shown), "{shown}");
     }
+}
+
+#[test]
+fn the_worked_limits_are_those_of_the_defaults() {
+    let scoring = parse(&tables::minimal()).pools.remove(0).scoring;
+    let readme = document("README.md");
+    for (open, shown) in [
+        (79, "max(20, 1.5 × 20) = 30 open requests"),
+        (20, "in all it stops at 20"),
+    ] {
+        let guard = LoadGuard::new(scoring.guard_floor, scoring.guard_ratio, open, 4);
+        let closes_at = (0..100).find(|open| guard.holds(*open)).expect("it closes");
+        assert!(readme.text().contains(shown), "{shown}");
+        assert!(
+            shown.contains(&closes_at.to_string()),
+            "{closes_at} instead of {shown}"
+        );
+    }
+    let band = scoring.tie_band;
+    assert!(0.6190 >= 0.6200 - band && 0.6100 < 0.6200 - band);
+    assert!(
+        readme
+            .text()
+            .contains(&format!("the default of {band}, the first two"))
+    );
+    // What all but the match count together, in the sentence on two thirds.
+    let weights = scoring.weights.normalised();
+    let rest = 1.0 - weights.cache;
+    assert!(readme.text().contains(&format!("count {rest:.2} together")));
+    assert!(weights.cache * 2.0 / 3.0 >= rest - 1e-9);
 }

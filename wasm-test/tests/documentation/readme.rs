@@ -106,7 +106,7 @@ impl Readme {
                     }
                 }
                 Event::End(TagEnd::Heading(_)) => {
-                    anchors.extend(heading.take().map(|text| slug(&text)))
+                    anchors.extend(heading.take().map(|text| slug(&text)));
                 }
                 _ => {}
             }
