@@ -9,7 +9,6 @@ use super::scoring::Preset;
 pub struct PrefixConfig {
     /// Pseudo-tokens, of 4 bytes each, in a block.
     pub block_tokens: u32,
-    /// Whether [`Capacity::Auto`] follows the KV-cache size an endpoint reports.
     /// Whether a capacity of [`Capacity::Auto`] follows the endpoints' metrics.
     pub auto_tune: bool,
     /// Pseudo-tokens of a prompt that are hashed, at least `block_tokens`; the rest is ignored.
