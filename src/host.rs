@@ -11,8 +11,6 @@ mod stream;
 
 use proxy_wasm::traits::RootContext;
 
-// Native test harnesses of the core have no host to start in.
-#[cfg(not(test))]
 proxy_wasm::main! {{
     logger::install();
     proxy_wasm::set_root_context(|id| -> Box<dyn RootContext> { Box::new(root::Root::new(id)) });
