@@ -1,5 +1,6 @@
 //! Keeps inline-epp and its servers running, to be tried by hand.
 
+use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 
 use super::{DemoError, Options, WORKERS};
@@ -71,12 +72,27 @@ impl Serving {
 }
 
 /// `port` if it is free, else an error; without one, the first free port from the default on.
-fn free_port(port: Option<u16>) -> std::io::Result<u16> {
+fn free_port(port: Option<u16>) -> io::Result<u16> {
     let bind = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map(|_| port);
     match port {
-        Some(port) => bind(port),
+        Some(port) => bind(port)
+            .map_err(|error| io::Error::new(error.kind(), format!("port {port}: {error}"))),
         None => (DEFAULT_PORT..=u16::MAX)
             .find_map(|port| bind(port).ok())
-            .ok_or_else(|| std::io::Error::other("no port is free")),
+            .ok_or_else(|| io::Error::other("no port is free")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_in_use_is_an_error_that_names_it_and_without_one_another_is_taken() {
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+        let port = taken.local_addr().expect("bound").port();
+        let error = free_port(Some(port)).expect_err("it is in use");
+        assert!(error.to_string().contains(&port.to_string()), "{error}");
+        assert!(free_port(None).is_ok_and(|free| free >= DEFAULT_PORT && free != port));
     }
 }
