@@ -7,7 +7,7 @@ use std::time::Duration;
 use reqwest::{Client, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 use wasm_test::sim::{Overrides, Preset, Sim, SimConfig, SimServer};
 
@@ -286,6 +286,18 @@ async fn a_kill_resets_connections_and_closes_the_port() {
 }
 
 #[tokio::test]
+async fn the_port_of_a_killed_server_stays_its_own() {
+    let sim = start(&instant()).await;
+    sim[0].kill().await;
+    let socket = TcpSocket::new_v4().expect("a socket");
+    let taken = socket.bind(sim[0].address());
+    assert_eq!(
+        taken.err().map(|error| error.kind()),
+        Some(ErrorKind::AddrInUse)
+    );
+}
+
+#[tokio::test]
 async fn a_restart_takes_the_same_port_with_an_empty_cache() {
     let sim = start(&instant()).await;
     let body = json!({"prompt": "word ".repeat(100), "max_tokens": 1});
@@ -309,6 +321,15 @@ async fn a_restart_takes_the_same_port_with_an_empty_cache() {
     assert_eq!(after.overrides, Overrides::default());
     assert_eq!(cached(&complete(&sim[0], &body).await), 0);
     assert_eq!(sim[0].log().len(), 3);
+}
+
+#[tokio::test]
+async fn a_body_of_megabytes_is_read_whole() {
+    let sim = start(&instant()).await;
+    let body = json!({"prompt": "short", "max_tokens": 1, "padding": "x".repeat(5_000_000)});
+    let answer = post(&sim[0], "/v1/completions", &body).await;
+    assert_eq!(answer.expect("an answer").status(), StatusCode::OK);
+    assert!(sim[0].log()[0].body_bytes > 5_000_000);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::middleware::from_fn_with_state;
@@ -50,6 +50,8 @@ pub fn router(instance: Arc<Instance>) -> Router {
         .method_not_allowed_fallback(async || detail(StatusCode::METHOD_NOT_ALLOWED))
         .fallback(async || detail(StatusCode::NOT_FOUND))
         .layer(from_fn_with_state(Arc::clone(&instance), observe))
+        // A prompt may have megabytes; vLLM's own limit is the context's.
+        .layer(DefaultBodyLimit::disable())
         .with_state(instance)
 }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -72,6 +72,8 @@ struct Life {
     /// The latest life, also after it ended.
     instance: Arc<Instance>,
     running: Option<Running>,
+    /// Keeps the port of a dead server from everybody else; nobody listens on it.
+    reserved: Option<TcpSocket>,
 }
 
 /// Dropping `_kill` ends the task.
@@ -113,6 +115,7 @@ impl SimServer {
             drop(kill);
             // The task ends by itself; a join error could only be its panic.
             let _ = task.await;
+            self.life().reserved = reserve(self.address);
         }
     }
 
@@ -120,6 +123,7 @@ impl SimServer {
     /// overrides; a live one is killed first. Fails when somebody else took the port.
     pub async fn restart(&self) -> io::Result<()> {
         self.kill().await;
+        self.life().reserved = None;
         let listener = TcpListener::bind(self.address).await?;
         let begun = Life::begin(&self.config, self.address, &self.log, listener);
         *self.life() = begun;
@@ -172,6 +176,19 @@ impl Life {
         Self {
             instance,
             running: Some(Running { _kill: kill, task }),
+            reserved: None,
         }
     }
+}
+
+/// A bound socket that refuses connections; `None` when somebody was faster.
+fn reserve(address: SocketAddr) -> Option<TcpSocket> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    };
+    let socket = socket.ok()?;
+    socket.set_reuseaddr(true).ok()?;
+    socket.bind(address).ok()?;
+    Some(socket)
 }
