@@ -92,19 +92,23 @@ pub fn stat_name(metric: &Metric, values: &[&str]) -> String {
     name
 }
 
-/// Appends `value` so that nothing in it can end it or start another label.
+/// Appends `value` so that nothing in it can end it or start another label. Dots at its end are
+/// left out: Envoy shows a label without them, and two stats must not show as one series.
 fn push_value(name: &mut String, value: &str) {
-    let mut kept = 0_usize;
+    let start = name.len();
     for character in value.chars() {
-        kept = kept.saturating_add(character.len_utf8());
-        if kept > VALUE_BYTES {
-            return;
+        let kept = name.len().saturating_sub(start);
+        if kept.saturating_add(character.len_utf8()) > VALUE_BYTES {
+            break;
         }
         name.push(if character == '|' || character.is_control() {
             '_'
         } else {
             character
         });
+    }
+    while name.len() > start && name.ends_with('.') {
+        name.pop();
     }
 }
 
@@ -142,6 +146,21 @@ mod tests {
         assert_eq!(
             name,
             format!("epp_fallback_total|pool={}|reason=no_body", "é".repeat(64))
+        );
+    }
+
+    #[test]
+    fn dots_at_the_end_of_a_value_are_left_out() {
+        for (value, label) in [("v1..", "v1"), ("v.1", "v.1"), ("...", ""), ("", "")] {
+            let name = stat_name(&ROUTING_DECISIONS, &["p", value, "10.0.0.1:80"]);
+            let expected =
+                format!("epp_routing_decisions_total|pool=p|model={label}|pod=10.0.0.1:80");
+            assert_eq!(name, expected);
+        }
+        let cut = stat_name(&FALLBACK, &[&format!("{}.x", "a".repeat(127)), "no_body"]);
+        assert_eq!(
+            cut,
+            format!("epp_fallback_total|pool={}|reason=no_body", "a".repeat(127))
         );
     }
 
