@@ -14,6 +14,7 @@ pub use admin::{AdminError, VmReloads};
 pub use binary::BinaryError;
 pub use bootstrap::BootstrapError;
 pub use builder::Builder;
+pub use prometheus::Series;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -144,6 +145,11 @@ impl Envoy {
         labels: &[(&str, &str)],
     ) -> Result<Option<f64>, AdminError> {
         Ok(prometheus::sum(&self.prometheus().await?, name, labels))
+    }
+
+    /// The Prometheus series called `name`; none when there is no such metric.
+    pub async fn prometheus_series(&self, name: &str) -> Result<Vec<Series>, AdminError> {
+        Ok(prometheus::series(&self.prometheus().await?, name))
     }
 
     /// How many VMs this process ever made. It grows when a trapped VM is replaced, which the next

@@ -1,4 +1,4 @@
-//! Values out of Prometheus text, as Envoy and model servers write it.
+//! Values and labels out of Prometheus text, as Envoy and model servers write it.
 //!
 //! The one permissive parser among the crates splits labels at every comma, ends them at the first
 //! `}` and drops series with empty braces; all three occur here.
@@ -11,6 +11,40 @@ pub(crate) fn sum(text: &str, name: &str, labels: &[(&str, &str)]) -> Option<f64
         .filter(|sample| sample.name == name && sample.carries(labels))
         .map(|sample| sample.value)
         .reduce(|total, value| total + value)
+}
+
+/// The labels and values of the series of `text` that are called `name`, in their order.
+pub(super) fn series(text: &str, name: &str) -> Vec<Series> {
+    let samples = text.lines().filter_map(parse);
+    samples
+        .filter(|sample| sample.name == name)
+        .map(|sample| Series {
+            labels: sample
+                .labels
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value))
+                .collect(),
+            value: sample.value,
+        })
+        .collect()
+}
+
+/// One series: its labels and its value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// Names and values, in the page's order.
+    pub labels: Vec<(String, String)>,
+    pub value: f64,
+}
+
+impl Series {
+    /// The value of the label `name`.
+    pub fn label(&self, name: &str) -> Option<&str> {
+        let mut labels = self.labels.iter();
+        labels
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
+    }
 }
 
 #[derive(Debug, PartialEq)]
@@ -111,6 +145,15 @@ bare 1.5e3
     fn series_need_no_labels() {
         assert_eq!(sum(TEXT, "epp_replica_gap_total", &[]), Some(0.0));
         assert_eq!(sum(TEXT, "bare", &[]), Some(1500.0));
+    }
+
+    #[test]
+    fn series_keep_their_labels() {
+        let all = series(TEXT, "epp_routing_decisions_total");
+        let models: Vec<_> = all.iter().map(|one| one.label("model")).collect();
+        assert_eq!(models, [Some("a,b}\"c\\"), Some("plain")]);
+        assert_eq!(all[0].label("reason"), None);
+        assert_eq!((all[0].value, all[1].value), (3.0, 4.0));
     }
 
     #[test]
