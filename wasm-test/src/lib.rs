@@ -5,4 +5,5 @@ pub mod demo;
 pub mod envoy;
 mod repository;
 pub mod sim;
+pub mod testbed;
 pub mod wasm;

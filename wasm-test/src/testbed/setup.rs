@@ -1,0 +1,123 @@
+//! What a run differs in.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use serde_json::{Value, json};
+
+use super::Testbed;
+use crate::envoy::{Builder, CANONICAL, Envoy};
+use crate::sim::{Preset, SimConfig, SimServer};
+
+/// Collects the differences; [`Testbed::with_servers`] makes it.
+#[derive(Debug)]
+pub struct Setup {
+    servers: Vec<SimConfig>,
+    further_endpoints: Vec<SocketAddr>,
+    envoy: Builder,
+}
+
+impl Setup {
+    pub(super) fn new(count: usize) -> Self {
+        let config = SimConfig {
+            preset: Preset::Instant,
+            ..SimConfig::default()
+        };
+        let envoy = Envoy::builder(CANONICAL).concurrency(1).plugin(|plugin| {
+            plugin["debugHeaders"] = json!(true);
+            plugin["pools"][0]["metrics"] = json!({ "interval": "200ms", "timeout": "1s" });
+            plugin["pools"][0]["health"] = json!({ "staleAfter": 9 });
+        });
+        Self {
+            servers: vec![config; count],
+            further_endpoints: Vec::new(),
+            envoy,
+        }
+    }
+
+    /// Changes the configuration of every server.
+    #[must_use]
+    pub fn every_server(mut self, change: impl Fn(&mut SimConfig)) -> Self {
+        self.servers.iter_mut().for_each(change);
+        self
+    }
+
+    /// Changes the configuration of the server at `index`.
+    #[must_use]
+    pub fn server(mut self, index: usize, change: impl FnOnce(&mut SimConfig)) -> Self {
+        change(&mut self.servers[index]);
+        self
+    }
+
+    /// Adds `address`, at which no server of the testbed is, to the endpoints.
+    #[must_use]
+    pub fn further_endpoint(mut self, address: SocketAddr) -> Self {
+        self.further_endpoints.push(address);
+        self
+    }
+
+    /// Number of Envoy's workers, 1 unless set: each has its own index and its own open requests.
+    #[must_use]
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.envoy = self.envoy.concurrency(workers);
+        self
+    }
+
+    /// Changes the plugin configuration.
+    #[must_use]
+    pub fn plugin(mut self, patch: impl Fn(&mut Value) + Send + Sync + 'static) -> Self {
+        self.envoy = self.envoy.plugin(patch);
+        self
+    }
+
+    /// Changes the first pool of the plugin configuration.
+    #[must_use]
+    pub fn pool(self, patch: impl Fn(&mut Value) + Send + Sync + 'static) -> Self {
+        self.plugin(move |plugin| patch(&mut plugin["pools"][0]))
+    }
+
+    /// Changes the HTTP connection manager of the first listener.
+    #[must_use]
+    pub fn connection_manager(
+        mut self,
+        patch: impl Fn(&mut Value) + Send + Sync + 'static,
+    ) -> Self {
+        self.envoy = self.envoy.bootstrap(move |tree| {
+            let listener = &mut tree["static_resources"]["listeners"][0];
+            patch(&mut listener["filter_chains"][0]["filters"][0]["typed_config"]);
+        });
+        self
+    }
+
+    /// Starts everything and waits until Envoy has scraped every server.
+    ///
+    /// # Panics
+    /// When anything does not start; nothing can be tested then.
+    pub async fn start(self) -> Testbed {
+        let testbed = self.start_unscraped().await;
+        testbed.metrics_taken_over().await;
+        testbed
+    }
+
+    /// Starts everything and waits for no scrape.
+    ///
+    /// # Panics
+    /// When anything does not start; nothing can be tested then.
+    pub async fn start_unscraped(self) -> Testbed {
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let mut servers = Vec::new();
+        for config in self.servers {
+            let server = SimServer::start(config, any).await;
+            servers.push(server.expect("a free port"));
+        }
+        let mut endpoints: Vec<_> = servers.iter().map(SimServer::address).collect();
+        endpoints.extend(self.further_endpoints);
+        let envoy = self.envoy.endpoints(&endpoints).start().await;
+        let envoy = envoy.expect("a start");
+        Testbed {
+            vms: envoy.vms_created().await.expect("a stat of the runtime"),
+            servers,
+            envoy,
+            client: reqwest::Client::new(),
+        }
+    }
+}
