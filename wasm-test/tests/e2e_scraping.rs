@@ -1,0 +1,228 @@
+//! How the servers' metrics are read: once for all workers, each server by itself, and what old
+//! numbers do.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use wasm_test::sim::{Hold, Overrides, SimServer};
+use wasm_test::testbed::{POOL, Testbed, eventually, prompt};
+
+/// The interval of the testbed.
+const INTERVAL: Duration = Duration::from_millis(200);
+
+fn frozen_metrics() -> Overrides {
+    Overrides {
+        metrics_delay_ms: 600_000,
+        ..Overrides::default()
+    }
+}
+
+fn scrapes(server: &SimServer) -> u64 {
+    server.state().scrapes
+}
+
+async fn scraped(testbed: &Testbed, result: &str) -> u64 {
+    let labels = [("pool", POOL), ("result", result)];
+    let count = testbed.metric("epp_scrapes_total", &labels).await;
+    count.expect("every result is exported from the start")
+}
+
+#[tokio::test]
+async fn one_of_all_workers_scrapes_each_server_once_an_interval() {
+    let testbed = Testbed::with_servers(3).workers(4).start().await;
+    let before: Vec<u64> = testbed.servers().iter().map(scrapes).collect();
+    let since = Instant::now();
+    eventually("twelve scrapes of each", async || {
+        let counts = testbed.servers().iter().map(scrapes);
+        let reached = counts.zip(&before).all(|(now, before)| now >= before + 12);
+        reached.then_some(())
+    })
+    .await;
+    let intervals = since.elapsed().as_secs_f64() / INTERVAL.as_secs_f64();
+    for (server, before) in testbed.servers().iter().zip(before) {
+        let count = (scrapes(server) - before) as f64;
+        // Five would scrape five times as often; a slow machine only less.
+        assert!(
+            count <= intervals * 1.5 + 2.0,
+            "{count} in {intervals} intervals"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_scrape_reaches_exactly_its_server() {
+    let testbed = Testbed::with_servers(4).workers(2).start().await;
+    for (server, waiting) in testbed.servers().iter().zip([3.0, 5.0, 7.0, 11.0]) {
+        server.set_overrides(Overrides {
+            num_requests_waiting: Some(waiting),
+            ..Overrides::default()
+        });
+    }
+    testbed.metrics_taken_over().await;
+    for (server, waiting) in testbed.servers().iter().zip([3, 5, 7, 11]) {
+        let depth = testbed.of_pod("epp_queue_depth", server.address()).await;
+        assert_eq!(depth, waiting);
+    }
+    assert_eq!(scraped(&testbed, "error").await, 0);
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_delays_no_other() {
+    let testbed = Testbed::with_servers(3)
+        .pool(|pool| pool["metrics"]["timeout"] = json!("20s"))
+        .start()
+        .await;
+    let [frozen, others @ ..] = testbed.servers() else {
+        panic!("three servers");
+    };
+    frozen.set_overrides(Overrides {
+        hold: Hold::All,
+        ..Overrides::default()
+    });
+    // The one that hangs, and perhaps one that had its answer just before.
+    let before = scrapes(frozen);
+    let reached: Vec<u64> = others.iter().map(|server| scrapes(server) + 10).collect();
+    eventually("ten scrapes of the others", async || {
+        let counts = others.iter().map(scrapes);
+        counts
+            .zip(&reached)
+            .all(|(now, wanted)| now >= *wanted)
+            .then_some(())
+    })
+    .await;
+    assert!(scrapes(frozen) <= before + 2);
+    for server in others {
+        let health = testbed
+            .of_pod("epp_pod_health_score", server.address())
+            .await;
+        assert_eq!(health, 100);
+    }
+}
+
+#[tokio::test]
+async fn a_scrape_that_hangs_is_given_up_and_tried_again() {
+    let testbed = Testbed::with_servers(1)
+        .pool(|pool| pool["metrics"]["timeout"] = json!("100ms"))
+        .start()
+        .await;
+    testbed.servers()[0].set_overrides(frozen_metrics());
+    eventually("three timeouts", async || {
+        (scraped(&testbed, "timeout").await >= 3).then_some(())
+    })
+    .await;
+    let good = scraped(&testbed, "ok").await;
+    testbed.servers()[0].set_overrides(Overrides::default());
+    eventually("a good scrape", async || {
+        (scraped(&testbed, "ok").await > good).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn stale_metrics_lower_the_score_and_exclude_nobody() {
+    let testbed = Testbed::with_servers(2)
+        .pool(|pool| {
+            pool["metrics"]["timeout"] = json!("100ms");
+            pool["health"] = json!({ "staleAfter": 1, "staleFloor": 0.4 });
+        })
+        .start()
+        .await;
+    let text = prompt("stays", 2_000);
+    let server = testbed.complete(&text).await.server();
+    for server in testbed.servers() {
+        server.set_overrides(frozen_metrics());
+    }
+    for server in testbed.servers() {
+        eventually("the numbers to be stale", async || {
+            let health = testbed
+                .of_pod("epp_pod_health_score", server.address())
+                .await;
+            (health == 40).then_some(())
+        })
+        .await;
+    }
+    // 0.60 + 0.20 + 0.10 + 0.05·0.4 + 0.05
+    let answer = eventually("the worker's numbers to be stale", async || {
+        let answer = testbed.complete(&text).await;
+        (answer.score() == "0.9700").then_some(answer)
+    })
+    .await;
+    assert_eq!(answer.reason(), "picked");
+    assert_eq!(answer.server(), server);
+}
+
+#[tokio::test]
+async fn a_pool_without_metrics_is_routed_by_prompt() {
+    let testbed = Testbed::with_servers(4)
+        .pool(|pool| pool["metrics"]["path"] = json!("/nowhere"))
+        .start_unscraped()
+        .await;
+    for number in 0..10 {
+        let text = prompt(&format!("client {number}"), 2_000);
+        let first = testbed.complete(&text).await;
+        assert_eq!(first.reason(), "picked");
+        let next = testbed.complete(&format!("{text} and more")).await;
+        assert_eq!(next.reason(), "picked");
+        assert_eq!(next.server(), first.server());
+        assert_eq!(next.cache_match(), (7, 8));
+    }
+    eventually("errors", async || {
+        (scraped(&testbed, "error").await > 0).then_some(())
+    })
+    .await;
+    assert_eq!(scraped(&testbed, "ok").await, 0);
+}
+
+#[tokio::test]
+async fn a_page_that_is_no_metrics_page_is_counted_as_unreadable() {
+    let testbed = Testbed::with_servers(1)
+        .pool(|pool| pool["metrics"]["path"] = json!("/version"))
+        .start_unscraped()
+        .await;
+    eventually("an unreadable page", async || {
+        (scraped(&testbed, "unreadable").await > 0).then_some(())
+    })
+    .await;
+    let answer = testbed.complete(&prompt("any", 600)).await;
+    assert_eq!(answer.reason(), "picked");
+}
+
+#[tokio::test]
+async fn fail_close_refuses_while_nobody_is_fit() {
+    // Never scraped, every endpoint has the health of the floor.
+    let testbed = Testbed::with_servers(2)
+        .plugin(|plugin| plugin["failureMode"] = json!("FailClose"))
+        .pool(|pool| {
+            pool["metrics"]["path"] = json!("/nowhere");
+            pool["health"] = json!({ "staleFloor": 0 });
+        })
+        .start_unscraped()
+        .await;
+    let answer = testbed.complete(&prompt("any", 600)).await;
+    assert_eq!(answer.status, 503);
+    let body: serde_json::Value = serde_json::from_slice(&answer.body).expect("JSON");
+    assert_eq!(body["error"]["code"], 503);
+    assert_eq!(answer.header("content-type"), Some("application/json"));
+    assert_eq!(testbed.fallbacks("no_candidates").await, 1);
+    assert_eq!(testbed.decisions().await, 0);
+    for server in testbed.servers() {
+        let log = server.log();
+        assert!(log.iter().all(|entry| entry.path == "/nowhere"), "{log:?}");
+    }
+    testbed.nothing_in_flight().await;
+}
+
+#[tokio::test]
+async fn fail_open_serves_while_nobody_is_fit() {
+    let testbed = Testbed::with_servers(2)
+        .pool(|pool| {
+            pool["metrics"]["path"] = json!("/nowhere");
+            pool["health"] = json!({ "staleFloor": 0 });
+        })
+        .start_unscraped()
+        .await;
+    let answer = testbed.complete(&prompt("any", 600)).await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.reason(), "no_candidates");
+    assert_eq!(testbed.fallbacks("no_candidates").await, 1);
+}
