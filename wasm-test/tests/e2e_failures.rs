@@ -143,6 +143,36 @@ async fn a_server_killed_under_load_costs_only_the_streams_it_had_begun() {
 }
 
 #[tokio::test]
+async fn a_server_that_dies_before_its_first_token_leaves_no_blocks_behind() {
+    let testbed = Testbed::with_servers(2)
+        .every_server(|config| config.preset = Preset::A100Llama70b)
+        .start()
+        .await;
+    // Many seconds of prefill; a stream's head does not wait for it.
+    let text = prompt("long", 40_000);
+    let mut body = completion(&text);
+    body["stream"] = json!(true);
+    let request = testbed.post(COMPLETIONS, body.to_string());
+    let response = request.send().await.expect("an answer");
+    assert_eq!(response.status(), 200);
+    let answer = Answer::read(response, Instant::now());
+    let kill = async {
+        let in_flight = in_flight(&testbed, 1).await;
+        let server = in_flight.iter().position(|count| *count == 1);
+        testbed.servers()[server.expect("one")].kill().await;
+    };
+    let (answer, ()) = join(answer, kill).await;
+    assert!(answer.broken_off);
+    assert_eq!(answer.time_to_first_token, None);
+    testbed.nothing_in_flight().await;
+    let resets = testbed.of_pod("epp_upstream_reset_total", answer.server());
+    assert_eq!(resets.await, 1);
+    let request = testbed.post(COMPLETIONS, body.to_string());
+    let next_turn = request.send().await.expect("an answer");
+    assert_eq!(next_turn.headers()["x-epp-cache-match"], "0/157");
+}
+
+#[tokio::test]
 async fn a_server_that_returns_has_its_share_again_within_ten_seconds() {
     let testbed = Testbed::with_servers(4).workers(2).start().await;
     let dying = &testbed.servers()[0];
