@@ -289,7 +289,7 @@ async fn no_control_header_of_a_client_reaches_a_server() {
 }
 
 #[tokio::test]
-async fn a_control_header_of_another_name_is_removed_as_well() {
+async fn a_destination_header_of_another_name_is_replaced_as_well() {
     let name = "x-my-destination";
     let testbed = Testbed::with_servers(2)
         .plugin(move |plugin| plugin["overrideHost"]["header"] = json!(name))
@@ -297,7 +297,9 @@ async fn a_control_header_of_another_name_is_removed_as_well() {
         .await;
     let body = json_body(1_000);
     // The cluster does not read this header, so what the server sees of it is what the module set.
-    let request = post(&testbed, &body).header(name, "169.254.169.254:80");
+    let request = post(&testbed, &body)
+        .header(name, "169.254.169.254:80")
+        .header(name, "169.254.169.254:81");
     let answer = Answer::to(request).await;
     let seen = answer.headers_seen();
     assert_eq!(seen.iter().filter(|seen| **seen == name).count(), 1);
