@@ -1,0 +1,236 @@
+//! How a request is read and routed.
+
+use super::*;
+
+#[test]
+fn a_prompt_is_held_read_once_and_routed() {
+    let mut router = one_pool("");
+    let mut stream = Stream::default();
+    let path = "/v1/chat/completions";
+    let held = headers(&mut stream, &mut router, &post(path, &[]), false);
+    assert_eq!(held.action, Action::Pause);
+    let some = body(&mut stream, &mut router, 10, false);
+    assert_eq!(
+        some,
+        Step {
+            action: Action::Pause,
+            commands: Vec::new()
+        }
+    );
+    assert_eq!(
+        body(&mut stream, &mut router, CHAT.len(), true),
+        read_body(CHAT.len())
+    );
+    let sent = read(&mut stream, &mut router, CHAT.as_bytes());
+    assert_eq!(sent.action, Action::Continue);
+    assert_eq!(reason(&sent), Reason::Picked);
+    let list = destination(&sent).unwrap();
+    assert_eq!(
+        list.split(',').count(),
+        3,
+        "the pick and two fallbacks: {list}"
+    );
+    assert_eq!(
+        body(&mut stream, &mut router, CHAT.len(), true),
+        Step::default()
+    );
+}
+
+#[test]
+fn trailers_complete_a_body_like_its_end() {
+    let mut router = one_pool("");
+    let mut stream = Stream::default();
+    headers(
+        &mut stream,
+        &mut router,
+        &post("/v1/chat/completions", &[]),
+        false,
+    );
+    body(&mut stream, &mut router, CHAT.len(), false);
+    let step = stream.handle(&mut router, Event::RequestTrailers, at(2));
+    assert_eq!(step, read_body(CHAT.len()));
+    assert_eq!(
+        reason(&read(&mut stream, &mut router, CHAT.as_bytes())),
+        Reason::Picked
+    );
+}
+
+#[test]
+fn what_holds_no_readable_prompt_is_routed_at_once_under_its_reason() {
+    let gzip = [("content-encoding", "gzip")];
+    let plain = [("content-encoding", "identity")];
+    let upgrade = [("connection", "upgrade"), ("upgrade", "websocket")];
+    let chat = "/v1/chat/completions";
+    let none: &[(&str, &str)] = &[];
+    let cases = [
+        (chat, none, true, Some(Reason::NoBody)),
+        (chat, &gzip, false, Some(Reason::EncodedBody)),
+        (chat, &plain, false, None),
+        (chat, &upgrade, false, Some(Reason::Upgrade)),
+        ("/v1/embeddings", none, false, Some(Reason::UnknownPath)),
+        ("/v1/models", none, true, Some(Reason::NoBody)),
+    ];
+    for (path, more, end, expected) in cases {
+        let mut router = one_pool("");
+        let step = headers(&mut Stream::default(), &mut router, &post(path, more), end);
+        match expected {
+            Some(expected) => {
+                assert_eq!(step.action, Action::Continue, "{path} {more:?}");
+                assert_eq!(reason(&step), expected);
+                assert!(destination(&step).is_some());
+            }
+            None => assert_eq!(step.action, Action::Pause, "{path} {more:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_body_that_cannot_be_read_is_routed_by_load_under_its_reason() {
+    let cases = [
+        (
+            r#"{"messages":[{"role":"user","content":"x""#,
+            Reason::MalformedBody,
+        ),
+        (r#"{"prompt":"x"}"#, Reason::UnknownShape),
+        (r#"{"messages":[]}"#, Reason::UnknownShape),
+        (
+            r#"{"messages":[{"content":[{"type":"image_url"}]}]}"#,
+            Reason::UnknownShape,
+        ),
+    ];
+    for (text, expected) in cases {
+        let (_, step) = send(&mut one_pool(""), "/v1/chat/completions", text);
+        assert_eq!(reason(&step), expected, "{text}");
+        assert!(destination(&step).is_some());
+        assert_eq!(step.action, Action::Continue);
+    }
+    let mut router = one_pool("");
+    let mut stream = Stream::default();
+    headers(
+        &mut stream,
+        &mut router,
+        &post("/v1/chat/completions", &[]),
+        false,
+    );
+    assert_eq!(
+        reason(&body(&mut stream, &mut router, 0, true)),
+        Reason::NoBody
+    );
+}
+
+#[test]
+fn a_body_too_long_to_hold_is_routed_by_the_part_read() {
+    let limit = r#","maxBufferedBytes":1024"#;
+    let long = format!(r#"{{"model":"m","prompt":"{}"}}"#, "x".repeat(5_000));
+    // Announced: decided on the first piece, never held.
+    let mut router = one_pool(limit);
+    let mut stream = Stream::default();
+    let announced = [("content-length", "5028")];
+    headers(
+        &mut stream,
+        &mut router,
+        &post("/v1/completions", &announced),
+        false,
+    );
+    assert_eq!(body(&mut stream, &mut router, 600, false), read_body(600));
+    let step = read(&mut stream, &mut router, &long.as_bytes()[..600]);
+    assert_eq!(
+        (reason(&step), step.action),
+        (Reason::Picked, Action::Continue)
+    );
+    assert!(counts(&step).iter().any(|c| matches!(
+        c,
+        Count::Scored {
+            total_blocks: 2,
+            ..
+        }
+    )));
+    // Not announced: decided when the limit is passed, with no more than the limit read.
+    let mut stream = Stream::default();
+    headers(
+        &mut stream,
+        &mut router,
+        &post("/v1/completions", &[]),
+        false,
+    );
+    assert_eq!(
+        body(&mut stream, &mut router, 600, false).action,
+        Action::Pause
+    );
+    assert_eq!(
+        body(&mut stream, &mut router, 3_000, false),
+        read_body(1_024)
+    );
+    let step = read(&mut stream, &mut router, &long.as_bytes()[..1_024]);
+    assert!(counts(&step).iter().any(|c| matches!(
+        c,
+        Count::Scored {
+            matched_blocks: 2,
+            ..
+        }
+    )));
+}
+
+#[test]
+fn a_request_no_pool_fits_is_left_alone() {
+    let mut router = one_pool("");
+    let mut stream = Stream::default();
+    let forged = [("x-gateway-destination-endpoint", "10.0.0.1:80")];
+    let step = headers(&mut stream, &mut router, &post("/metrics", &forged), false);
+    assert_eq!(step, Step::default());
+    assert_eq!(body(&mut stream, &mut router, 10, true), Step::default());
+    assert_eq!(
+        response(&mut stream, &mut router, 200, "10.0.0.1:80"),
+        Step::default()
+    );
+    assert_eq!(finish(&mut stream, &mut router, false), Step::default());
+}
+
+#[test]
+fn the_first_pool_that_takes_the_model_gets_the_request() {
+    let json = r#"{"pools":[
+        {"name":"a","cluster":"a","match":{"models":["llama*"]},"endpoints":["10.0.0.1:80"]},
+        {"name":"b","cluster":"b","match":{"models":["qwen*"]},"endpoints":["10.0.0.2:80"]}]}"#;
+    let cases = [
+        (r#"{"model":"llama-3","prompt":"x"}"#, Some("10.0.0.1:80")),
+        (r#"{"model":"qwen-2","prompt":"x"}"#, Some("10.0.0.2:80")),
+        (r#"{"model":"gpt","prompt":"x"}"#, None),
+        // Unreadable: no model is asked for.
+        (r#"{"model":"qwen-2","#, Some("10.0.0.1:80")),
+    ];
+    for (text, expected) in cases {
+        let (_, step) = send(&mut router(json), "/v1/completions", text);
+        assert_eq!(destination(&step).as_deref(), expected, "{text}");
+        assert_eq!(step.action, Action::Continue);
+    }
+}
+
+#[test]
+fn control_headers_of_a_client_are_removed_before_anything_reads_them() {
+    let mut router = one_pool("");
+    let names = crate::flow::CONTROL_HEADERS;
+    let forged: Vec<(&str, &str)> = names
+        .iter()
+        .map(|name| (*name, "169.254.169.254:80"))
+        .collect();
+    let pairs = post("/v1/chat/completions", &forged);
+    let step = headers(&mut Stream::default(), &mut router, &pairs, false);
+    for name in names {
+        let removal = Command::RemoveRequestHeader(name.into());
+        assert_eq!(
+            step.commands.iter().filter(|&c| *c == removal).count(),
+            1,
+            "{name}"
+        );
+    }
+    let mut custom = one_pool(r#","overrideHost":{"header":"x-my-destination"}"#);
+    let pairs = post(
+        "/v1/chat/completions",
+        &[("x-my-destination", "169.254.169.254:80")],
+    );
+    let step = headers(&mut Stream::default(), &mut custom, &pairs, false);
+    assert!(
+        step.commands
+            .contains(&Command::RemoveRequestHeader("x-my-destination".into()))
+    );
+}
