@@ -156,6 +156,10 @@ impl HttpContext for HttpStream {
             for name in CONTROL_HEADERS {
                 self.obey(Command::RemoveRequestHeader(name.into()));
             }
+            let router = self.shared.router.try_borrow();
+            if let Ok(header) = router.map(|all| all.config().override_host.header.clone()) {
+                self.obey(Command::RemoveRequestHeader(header.into()));
+            }
             Vec::new()
         });
         let pairs = abi::pairs(&encoded);
