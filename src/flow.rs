@@ -13,6 +13,7 @@
 mod command;
 mod control_headers;
 mod decide;
+mod delivery;
 mod event;
 mod request;
 mod router;
@@ -20,6 +21,7 @@ mod stream;
 
 pub use command::{Action, Command, Count, Step};
 pub use control_headers::CONTROL_HEADERS;
+pub use delivery::BodyDelivery;
 pub use event::{Event, Headers};
 pub use router::Router;
 pub use stream::Stream;

@@ -8,6 +8,7 @@ mod root;
 mod scraper;
 mod shared;
 mod stream;
+mod watchdog;
 
 use proxy_wasm::traits::RootContext;
 

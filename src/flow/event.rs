@@ -23,6 +23,8 @@ pub enum Event<'a> {
     },
     /// The bytes a [`super::Command::ReadBody`] asked for.
     RequestBodyRead(Vec<u8>),
+    /// The stream is held, and no body came for longer than a host that delivers it would take.
+    BodyOverdue,
     /// Trailers came: the body is complete, though its last piece did not say so.
     RequestTrailers,
     /// The response began.

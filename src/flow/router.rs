@@ -1,5 +1,6 @@
 //! All pools of one configuration, and which of them a request belongs to.
 
+use super::delivery::BodyDelivery;
 use super::event::Headers;
 use crate::config::Config;
 use crate::prefix::BYTES_PER_ENTRY;
@@ -10,6 +11,7 @@ use crate::requestcontrol::Pool;
 pub struct Router {
     config: Config,
     pools: Vec<Pool>,
+    pub(super) delivery: BodyDelivery,
 }
 
 impl Router {
@@ -23,12 +25,27 @@ impl Router {
             .iter()
             .map(|pool| Pool::new(pool.clone(), entries))
             .collect();
-        Self { config, pools }
+        Self {
+            config,
+            pools,
+            delivery: BodyDelivery::default(),
+        }
     }
 
     /// What the operator asked for.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Whether held streams get their bodies, as far as is known.
+    pub fn delivery(&self) -> BodyDelivery {
+        self.delivery
+    }
+
+    /// A held stream's body followed its resume at once. Returns whether that settles that this
+    /// host withholds bodies: from here on no stream is held.
+    pub fn body_was_withheld(&mut self) -> bool {
+        self.delivery.was_withheld()
     }
 
     /// The pools, in the order of the configuration.

@@ -4,6 +4,7 @@ use core::net::SocketAddr;
 
 use super::command::{Action, Command, Count, Step};
 use super::decide::{self, Outcome};
+use super::delivery::BodyDelivery;
 use super::event::{Event, Headers};
 use super::request::{Request, content_length, strip_control_headers, unreadable};
 use super::router::Router;
@@ -52,6 +53,11 @@ struct Routed {
 }
 
 impl Stream {
+    /// Whether the request waits for its body.
+    pub fn is_held(&self) -> bool {
+        matches!(self.state, State::Held(_))
+    }
+
     /// Takes in `event` and says what to do about it.
     pub fn handle(&mut self, router: &mut Router, event: Event<'_>, now: Timestamp) -> Step {
         match event {
@@ -65,6 +71,7 @@ impl Stream {
                 end_of_stream,
             } => self.request_body(router, buffered, end_of_stream, now),
             Event::RequestBodyRead(body) => self.request_body_read(router, body, now),
+            Event::BodyOverdue => self.body_overdue(router, now),
             Event::RequestTrailers => self.request_trailers(router, now),
             Event::ResponseHeaders {
                 status,
@@ -100,7 +107,10 @@ impl Stream {
         );
         let request = Request::new(pools, headers, entropy, &mut commands);
         let api = Api::from_path(headers.value(":path").unwrap_or_default());
-        match (unreadable(headers, end_of_stream), api) {
+        let unreadable = unreadable(headers, end_of_stream);
+        let by_headers =
+            || (router.delivery() == BodyDelivery::OnlyAfterResume).then_some(Reason::HeadersOnly);
+        match (unreadable.or_else(by_headers), api) {
             (Some(reason), _) => self.route_unread(router, request, reason, now, commands),
             (None, None) => self.route_unread(router, request, Reason::UnknownPath, now, commands),
             (None, Some(api)) => {
@@ -130,6 +140,7 @@ impl Stream {
         let State::Held(held) = &mut self.state else {
             return Step::default();
         };
+        router.delivery.came_while_held();
         held.buffered = buffered;
         let limit = router.config().max_buffered_bytes;
         if end_of_stream {
@@ -146,10 +157,30 @@ impl Stream {
     }
 
     fn request_trailers(&mut self, router: &mut Router, now: Timestamp) -> Step {
-        if matches!(self.state, State::Held(_)) {
+        if self.is_held() {
+            router.delivery.came_while_held();
             return self.body_complete(router, now);
         }
         Step::default()
+    }
+
+    /// Routes a held stream by its headers, unless this host is known to deliver bodies late.
+    fn body_overdue(&mut self, router: &mut Router, now: Timestamp) -> Step {
+        if !router.delivery().is_unknown() {
+            return Step {
+                action: Action::Pause,
+                commands: Vec::new(),
+            };
+        }
+        match core::mem::replace(&mut self.state, State::Passed) {
+            State::Held(held) => {
+                self.route_unread(router, held.request, Reason::HeadersOnly, now, Vec::new())
+            }
+            other @ (State::New | State::Routed(_) | State::Passed) => {
+                self.state = other;
+                Step::default()
+            }
+        }
     }
 
     /// The whole body is there: it is read, unless there is none.

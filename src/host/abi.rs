@@ -106,6 +106,8 @@ mod import {
         pub(super) fn proxy_increment_metric(id: u32, offset: i64) -> u32;
         pub(super) fn proxy_record_metric(id: u32, value: u64) -> u32;
         pub(super) fn proxy_set_tick_period_milliseconds(period: u32) -> u32;
+        pub(super) fn proxy_set_effective_context(context: u32) -> u32;
+        pub(super) fn proxy_continue_stream(stream: u32) -> u32;
         pub(super) fn proxy_send_local_response(
             status: u32,
             details: *const u8,
@@ -298,6 +300,19 @@ pub(super) fn set_tick_period(period: Duration) -> HostResult<()> {
     let millis = u32::try_from(period.as_millis()).unwrap_or(u32::MAX).max(1);
     // SAFETY: takes and returns numbers.
     checked(unsafe { import::proxy_set_tick_period_milliseconds(millis) })
+}
+
+/// Makes `context` the one that host calls are about, until the callback ends.
+pub(super) fn set_effective_context(context: u32) -> HostResult<()> {
+    // SAFETY: takes and returns numbers.
+    checked(unsafe { import::proxy_set_effective_context(context) })
+}
+
+/// Lets the effective context's request go on, once the present callback is over.
+pub(super) fn continue_request() -> HostResult<()> {
+    const HTTP_REQUEST: u32 = 0;
+    // SAFETY: takes and returns numbers.
+    checked(unsafe { import::proxy_continue_stream(HTTP_REQUEST) })
 }
 
 /// Answers the request with a JSON text.

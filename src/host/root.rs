@@ -14,6 +14,7 @@ use super::metrics::{Metrics, ScrapeResult};
 use super::scraper::{self, Scraper};
 use super::shared::{Leadership, SharedSnapshot};
 use super::stream::HttpStream;
+use super::watchdog::{self, Watchdog};
 use crate::config::Config;
 use crate::flow::Router;
 
@@ -23,6 +24,23 @@ pub(super) struct Shared {
     pub(super) router: RefCell<Router>,
     pub(super) metrics: RefCell<Metrics>,
     pub(super) entropy: Entropy,
+    pub(super) watchdog: Watchdog,
+}
+
+impl Shared {
+    /// A body followed its stream's resume: once that is settled to be the rule, says so.
+    pub(super) fn body_was_withheld(&self) {
+        let Ok(mut router) = self.router.try_borrow_mut() else {
+            return;
+        };
+        if router.body_was_withheld() {
+            log::warn!(
+                "inline-epp: Envoy withholds the body while headers are held, so requests are \
+                 routed by load only (headers_only); set allow_on_headers_stop_iteration: true in \
+                 the filter's config (Envoy 1.35 or newer)"
+            );
+        }
+    }
 }
 
 pub(super) struct Root {
@@ -94,6 +112,7 @@ impl Running {
                 metrics: RefCell::new(Metrics::new(&config)),
                 router: RefCell::new(Router::new(config)),
                 entropy,
+                watchdog: Watchdog::default(),
             }),
         }
     }
@@ -189,6 +208,8 @@ impl RootContext for Root {
     fn on_tick(&mut self) {
         if let Some(running) = &mut self.running {
             running.tick();
+            let patience = running.tick_period();
+            watchdog::resume_overdue(&running.shared, self.context_id, abi::now(), patience);
         }
     }
 
@@ -196,10 +217,10 @@ impl RootContext for Root {
         Some(ContextType::HttpContext)
     }
 
-    fn create_http_context(&self, _: u32) -> Option<Box<dyn HttpContext>> {
+    fn create_http_context(&self, context_id: u32) -> Option<Box<dyn HttpContext>> {
         // The SDK panics when there is no context for a stream.
         Some(match &self.running {
-            Some(running) => Box::new(HttpStream::new(&running.shared)),
+            Some(running) => Box::new(HttpStream::new(context_id, &running.shared)),
             None => Box::new(Unconfigured),
         })
     }

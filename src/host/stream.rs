@@ -1,5 +1,6 @@
 //! One HTTP stream: callbacks become events, commands become host calls.
 
+use core::cell::{Ref, RefCell};
 use core::net::SocketAddr;
 use std::rc::Rc;
 
@@ -8,140 +9,38 @@ use proxy_wasm::types;
 
 use super::abi::{self, Buffer, HeaderMap};
 use super::root::Shared;
-use crate::flow::{Action, CONTROL_HEADERS, Command, Count, Event, Headers, Step, Stream};
+use crate::flow::{Action, CONTROL_HEADERS, Command, Count, Event, Headers, Router, Step, Stream};
 
 pub(super) struct HttpStream {
-    stream: Stream,
+    context_id: u32,
+    stream: Rc<RefCell<Stream>>,
     shared: Rc<Shared>,
     /// The response's body has begun.
     answered: bool,
 }
 
 impl HttpStream {
-    pub(super) fn new(shared: &Rc<Shared>) -> Self {
+    pub(super) fn new(context_id: u32, shared: &Rc<Shared>) -> Self {
         Self {
-            stream: Stream::default(),
+            context_id,
+            stream: Rc::default(),
             shared: Rc::clone(shared),
             answered: false,
         }
     }
 
-    /// Runs one event, and the body read it may ask for.
-    fn handle(&mut self, event: Event<'_>) -> types::Action {
-        let started = abi::now();
-        let mut step = self.step(event);
-        if let Some(&Command::ReadBody(len)) = step.commands.first() {
-            // An unreadable buffer is an empty body: routed by load, with a reason.
-            let body = abi::buffer(Buffer::RequestBody, len).unwrap_or_default();
-            step = self.step(Event::RequestBodyRead(body));
-        }
-        if step.commands.iter().any(is_decision)
-            && let Ok(metrics) = self.shared.metrics.try_borrow()
-        {
-            metrics.scoring_latency(abi::now().since(started));
-        }
-        for command in step.commands {
-            if log::log_enabled!(log::Level::Debug) {
-                self.tell(&command);
-            }
-            self.obey(command);
-        }
-        match step.action {
-            Action::Continue => types::Action::Continue,
-            Action::Pause => types::Action::Pause,
-        }
+    fn handle(&self, event: Event<'_>) -> types::Action {
+        run(&self.shared, &self.stream, event)
     }
 
-    fn step(&mut self, event: Event<'_>) -> Step {
-        // Nothing borrows the router across a host call, so this never fails; if it did, the
-        // request would go on unrouted.
-        let Ok(mut router) = self.shared.router.try_borrow_mut() else {
-            return Step::default();
-        };
-        self.stream.handle(&mut router, event, abi::now())
-    }
-
-    /// One line for what is counted. Model names are the client's words, so they are escaped.
-    fn tell(&self, command: &Command) {
-        let Command::Count(count) = command else {
-            return;
-        };
-        let Ok(router) = self.shared.router.try_borrow() else {
-            return;
-        };
-        let pool = |at: usize| router.pools().get(at);
-        let name = |at: usize| pool(at).map_or("", |pool| pool.config().name.as_str());
-        let pod = |at: usize, endpoint| {
-            pool(at)
-                .and_then(|pool| pool.endpoint(endpoint))
-                .map_or("", |one| one.name.as_str())
-        };
-        match count {
-            Count::Decision {
-                pool,
-                model,
-                endpoint,
-            } => log::debug!(
-                "pool={} model={model:?} pod={} routed by its prompt",
-                name(*pool),
-                pod(*pool, *endpoint)
-            ),
-            Count::Fallback { pool, reason } => {
-                log::debug!(
-                    "pool={} reason={} routed by load",
-                    name(*pool),
-                    reason.as_str()
-                );
-            }
-            Count::Scored {
-                pool,
-                matched_blocks,
-                total_blocks,
-                score,
-            } => log::debug!(
-                "pool={} match={matched_blocks}/{total_blocks} score={score:.4}",
-                name(*pool)
-            ),
-            Count::InFlight {
-                pool,
-                endpoint,
-                change,
-            } => {
-                log::trace!(
-                    "pool={} pod={} inflight{change:+}",
-                    name(*pool),
-                    pod(*pool, *endpoint)
-                );
-            }
-            Count::UpstreamReset { pool, endpoint } => log::debug!(
-                "pool={} pod={} broke a response off",
-                name(*pool),
-                pod(*pool, *endpoint)
-            ),
-        }
-    }
-
-    fn obey(&self, command: Command) {
-        let done = match command {
-            Command::RemoveRequestHeader(name) => abi::remove_header(HeaderMap::Request, &name),
-            Command::SetRequestHeader(name, value) => {
-                abi::set_header(HeaderMap::Request, &name, &value)
-            }
-            Command::SetResponseHeader(name, value) => {
-                abi::set_header(HeaderMap::Response, name, &value)
-            }
-            Command::Reply { status, body } => abi::send_local_response(status, body),
-            Command::Count(count) => {
-                if let Ok(mut metrics) = self.shared.metrics.try_borrow_mut() {
-                    metrics.count(&count);
-                }
-                Ok(())
-            }
-            // Answered by `handle`.
-            Command::ReadBody(_) => Ok(()),
-        };
-        if let Err(error) = done {
-            log::debug!("the host refused a call: {error:?}");
+    /// Has the watchdog look after a stream that is held, while it is not known whether this host
+    /// delivers bodies to held streams.
+    fn watch(&self) {
+        let unknown = |router: Ref<'_, Router>| router.delivery().is_unknown();
+        if self.shared.router.try_borrow().is_ok_and(unknown) {
+            self.shared
+                .watchdog
+                .watch(self.context_id, &self.stream, abi::now());
         }
     }
 }
@@ -150,29 +49,42 @@ impl Context for HttpStream {}
 
 impl HttpContext for HttpStream {
     fn on_http_request_headers(&mut self, _: usize, end_of_stream: bool) -> types::Action {
+        self.shared.watchdog.something_else();
         let encoded = abi::header_pairs(HeaderMap::Request).unwrap_or_else(|error| {
             // More headers than the host shows at once: unseen ones must not steer either.
             log::warn!("inline-epp: the host shows no request headers: {error:?}");
             for name in CONTROL_HEADERS {
-                self.obey(Command::RemoveRequestHeader(name.into()));
+                obey(&self.shared, Command::RemoveRequestHeader(name.into()));
             }
             let router = self.shared.router.try_borrow();
             if let Ok(header) = router.map(|all| all.config().override_host.header.clone()) {
-                self.obey(Command::RemoveRequestHeader(header.into()));
+                obey(&self.shared, Command::RemoveRequestHeader(header.into()));
             }
             Vec::new()
         });
         let pairs = abi::pairs(&encoded);
         let headers = Headers::new(&pairs);
         let entropy = self.shared.entropy.next();
-        self.handle(Event::RequestHeaders {
+        let action = self.handle(Event::RequestHeaders {
             headers,
             end_of_stream,
             entropy,
-        })
+        });
+        if action == types::Action::Pause {
+            self.watch();
+        }
+        action
     }
 
     fn on_http_request_body(&mut self, buffered: usize, end_of_stream: bool) -> types::Action {
+        if self
+            .shared
+            .watchdog
+            .follows_resume(self.context_id, abi::now())
+            && buffered > 0
+        {
+            self.shared.body_was_withheld();
+        }
         self.handle(Event::RequestBody {
             buffered,
             end_of_stream,
@@ -184,6 +96,7 @@ impl HttpContext for HttpStream {
     }
 
     fn on_http_response_headers(&mut self, _: usize, _: bool) -> types::Action {
+        self.shared.watchdog.something_else();
         let status = abi::header(HeaderMap::Response, ":status").unwrap_or_default();
         let details = abi::property("response\0code_details").unwrap_or_default();
         let upstream = abi::property("upstream\0address").unwrap_or_default();
@@ -204,9 +117,131 @@ impl HttpContext for HttpStream {
     }
 
     fn on_log(&mut self) {
+        self.shared.watchdog.forget(self.context_id);
         let details = abi::property("response\0code_details").unwrap_or_default();
         let upstream_reset = details.starts_with(b"upstream_reset_after_response_started");
         self.handle(Event::Finished { upstream_reset });
+    }
+}
+
+/// Runs one event, and the body read it may ask for.
+pub(super) fn run(shared: &Shared, stream: &RefCell<Stream>, event: Event<'_>) -> types::Action {
+    let started = abi::now();
+    let mut step = step_of(shared, stream, event);
+    if let Some(&Command::ReadBody(len)) = step.commands.first() {
+        // An unreadable buffer is an empty body: routed by load, with a reason.
+        let body = abi::buffer(Buffer::RequestBody, len).unwrap_or_default();
+        step = step_of(shared, stream, Event::RequestBodyRead(body));
+    }
+    if step.commands.iter().any(is_decision)
+        && let Ok(metrics) = shared.metrics.try_borrow()
+    {
+        metrics.scoring_latency(abi::now().since(started));
+    }
+    for command in step.commands {
+        if log::log_enabled!(log::Level::Debug) {
+            tell(shared, &command);
+        }
+        obey(shared, command);
+    }
+    match step.action {
+        Action::Continue => types::Action::Continue,
+        Action::Pause => types::Action::Pause,
+    }
+}
+
+fn step_of(shared: &Shared, stream: &RefCell<Stream>, event: Event<'_>) -> Step {
+    // Nothing borrows either across a host call, so this never fails; if it did, the
+    // request would go on unrouted.
+    let (Ok(mut router), Ok(mut stream)) =
+        (shared.router.try_borrow_mut(), stream.try_borrow_mut())
+    else {
+        return Step::default();
+    };
+    stream.handle(&mut router, event, abi::now())
+}
+
+/// One line for what is counted. Model names are the client's words, so they are escaped.
+fn tell(shared: &Shared, command: &Command) {
+    let Command::Count(count) = command else {
+        return;
+    };
+    let Ok(router) = shared.router.try_borrow() else {
+        return;
+    };
+    let pool = |at: usize| router.pools().get(at);
+    let name = |at: usize| pool(at).map_or("", |pool| pool.config().name.as_str());
+    let pod = |at: usize, endpoint| {
+        pool(at)
+            .and_then(|pool| pool.endpoint(endpoint))
+            .map_or("", |one| one.name.as_str())
+    };
+    match count {
+        Count::Decision {
+            pool,
+            model,
+            endpoint,
+        } => log::debug!(
+            "pool={} model={model:?} pod={} routed by its prompt",
+            name(*pool),
+            pod(*pool, *endpoint)
+        ),
+        Count::Fallback { pool, reason } => {
+            log::debug!(
+                "pool={} reason={} routed by load",
+                name(*pool),
+                reason.as_str()
+            );
+        }
+        Count::Scored {
+            pool,
+            matched_blocks,
+            total_blocks,
+            score,
+        } => log::debug!(
+            "pool={} match={matched_blocks}/{total_blocks} score={score:.4}",
+            name(*pool)
+        ),
+        Count::InFlight {
+            pool,
+            endpoint,
+            change,
+        } => {
+            log::trace!(
+                "pool={} pod={} inflight{change:+}",
+                name(*pool),
+                pod(*pool, *endpoint)
+            );
+        }
+        Count::UpstreamReset { pool, endpoint } => log::debug!(
+            "pool={} pod={} broke a response off",
+            name(*pool),
+            pod(*pool, *endpoint)
+        ),
+    }
+}
+
+fn obey(shared: &Shared, command: Command) {
+    let done = match command {
+        Command::RemoveRequestHeader(name) => abi::remove_header(HeaderMap::Request, &name),
+        Command::SetRequestHeader(name, value) => {
+            abi::set_header(HeaderMap::Request, &name, &value)
+        }
+        Command::SetResponseHeader(name, value) => {
+            abi::set_header(HeaderMap::Response, name, &value)
+        }
+        Command::Reply { status, body } => abi::send_local_response(status, body),
+        Command::Count(count) => {
+            if let Ok(mut metrics) = shared.metrics.try_borrow_mut() {
+                metrics.count(&count);
+            }
+            Ok(())
+        }
+        // Answered by `handle`.
+        Command::ReadBody(_) => Ok(()),
+    };
+    if let Err(error) = done {
+        log::debug!("the host refused a call: {error:?}");
     }
 }
 

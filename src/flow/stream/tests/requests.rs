@@ -56,6 +56,76 @@ fn trailers_complete_a_body_like_its_end() {
 }
 
 #[test]
+fn a_body_that_never_comes_is_routed_by_headers() {
+    let mut router = one_pool("");
+    let mut stream = Stream::default();
+    headers(
+        &mut stream,
+        &mut router,
+        &post("/v1/chat/completions", &[]),
+        false,
+    );
+    assert!(stream.is_held());
+    let step = stream.handle(&mut router, Event::BodyOverdue, at(200));
+    assert_eq!(
+        (reason(&step), step.action),
+        (Reason::HeadersOnly, Action::Continue)
+    );
+    assert!(destination(&step).is_some() && !stream.is_held());
+    // The body after all, later than the resume: a slow client, and nothing is switched off.
+    assert_eq!(body(&mut stream, &mut router, 10, true), Step::default());
+    assert_eq!(router.delivery(), BodyDelivery::default());
+}
+
+#[test]
+fn a_host_that_withholds_bodies_has_no_stream_held() {
+    let mut router = one_pool("");
+    while !router.body_was_withheld() {}
+    let (stream, step) = chat(&mut router);
+    assert_eq!(
+        (reason(&step), step.action),
+        (Reason::HeadersOnly, Action::Continue)
+    );
+    assert!(!stream.is_held());
+    let get = headers(
+        &mut Stream::default(),
+        &mut router,
+        &post("/v1/models", &[]),
+        true,
+    );
+    assert_eq!(reason(&get), Reason::NoBody);
+}
+
+#[test]
+fn a_slow_upload_is_waited_for_once_any_body_came_while_held() {
+    let mut router = one_pool("");
+    chat(&mut router);
+    let mut slow = Stream::default();
+    headers(
+        &mut slow,
+        &mut router,
+        &post("/v1/chat/completions", &[]),
+        false,
+    );
+    let step = slow.handle(&mut router, Event::BodyOverdue, at(60_000));
+    assert_eq!(
+        step,
+        Step {
+            action: Action::Pause,
+            commands: Vec::new()
+        }
+    );
+    assert_eq!(
+        body(&mut slow, &mut router, CHAT.len(), true),
+        read_body(CHAT.len())
+    );
+    assert_eq!(
+        reason(&read(&mut slow, &mut router, CHAT.as_bytes())),
+        Reason::Picked
+    );
+}
+
+#[test]
 fn what_holds_no_readable_prompt_is_routed_at_once_under_its_reason() {
     let gzip = [("content-encoding", "gzip")];
     let plain = [("content-encoding", "identity")];
