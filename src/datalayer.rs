@@ -1,18 +1,26 @@
 //! What is known of the model servers: who they are, what their metrics say, how fresh that is.
 //!
-//! A scrape's answer runs through three layers: [`exposition`] reads the text format and knows no
-//! metric, one file per engine ([`vllm`]) knows that engine's metric names, and [`metrics`] is the
-//! plain data every engine is reduced to.
+//! A scrape's answer runs through four layers: [`exposition`] reads the text format and knows no
+//! metric, one table per engine names that engine's families, `page` reads a page by such a table,
+//! and [`metrics`] is the plain data every engine is reduced to. [`engine`] chooses the table.
 
+mod adapters;
 mod endpoint;
+pub mod engine;
 pub mod exposition;
+mod families;
 mod freshness;
 pub mod metrics;
+pub mod page;
 mod reading;
 mod scrape_plan;
+mod sglang;
 pub mod snapshot;
-pub mod vllm;
+mod triton;
+mod trtllm;
+mod vllm;
 
+pub use adapters::Adapters;
 pub use endpoint::{Endpoint, EndpointId};
 pub use freshness::freshness;
 pub use metrics::EndpointMetrics;

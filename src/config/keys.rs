@@ -195,7 +195,7 @@ const KEYS: &[KeyDoc] = &[
     key("pools[].metrics.interval", SCRAPE_INTERVAL, "\"1s\"", "Time between two scrapes of an endpoint."),
     key("pools[].metrics.timeout", SCRAPE_TIMEOUT, "\"3s\"", "Time after which a scrape has failed."),
     key("pools[].metrics.cluster", Kind::Text(&text::CLUSTER_NAME), "null", "Another cluster with the same endpoints, for scrapes only; absent: the pool's."),
-    key("pools[].metrics.engine", Kind::Choice { names: &["auto", "vllm"], later: &["sglang", "trtllm", "triton"] }, "\"auto\"", "Whose metric names to expect."),
+    key("pools[].metrics.engine", choice(&["auto", "vllm", "sglang", "trtllm", "triton"]), "\"auto\"", "Whose metric names to expect; `auto`: those each page has."),
     section("pools[].scoring", "How candidates are chosen and weighed."),
     key("pools[].scoring.preset", choice(&["default", "low-latency", "batch", "many-adapter", "balanced"]), "\"default\"", "Defaults for a kind of traffic; keys given beside it win."),
     section("pools[].scoring.weights", "Weights of the factors; only their ratio counts."),

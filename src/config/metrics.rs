@@ -27,7 +27,22 @@ pub enum Engine {
     Auto,
     /// vLLM's.
     Vllm,
+    /// `SGLang`'s.
+    Sglang,
+    /// Those of TensorRT-LLM's own server, `trtllm-serve`.
+    Trtllm,
+    /// Those of Triton with the TensorRT-LLM backend.
+    Triton,
 }
+
+/// In the order of their names in the list of keys.
+const ENGINES: [Engine; 5] = [
+    Engine::Auto,
+    Engine::Vllm,
+    Engine::Sglang,
+    Engine::Trtllm,
+    Engine::Triton,
+];
 
 impl MetricsConfig {
     pub(super) fn read(fields: &Fields<'_>) -> Result<Self, ConfigError> {
@@ -36,7 +51,7 @@ impl MetricsConfig {
             interval: fields.duration("interval")?,
             timeout: fields.duration("timeout")?,
             cluster: fields.optional_text("cluster")?,
-            engine: fields.choice("engine", &[Engine::Auto, Engine::Vllm])?,
+            engine: fields.choice("engine", &ENGINES)?,
         })
     }
 }

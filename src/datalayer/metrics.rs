@@ -1,5 +1,7 @@
 //! What a model server says about itself, whichever engine it runs.
 
+use super::adapters::Adapters;
+
 /// One scrape of one endpoint, reduced to what routing uses. A server with several engines behind
 /// one address (data parallel) is one endpoint: see each field for how its engines are combined.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +26,9 @@ pub struct EndpointMetrics {
     pub prefix_hits: Option<u64>,
     /// Prompt tokens looked up in the prefix cache since the process started, over all engines.
     pub prefix_queries: Option<u64>,
+    /// Adapters that are loaded or about to be; `None` while the server says nothing of them,
+    /// which is not the same as having none.
+    pub adapters: Option<Adapters>,
 }
 
 impl Default for EndpointMetrics {
@@ -39,6 +44,7 @@ impl Default for EndpointMetrics {
             process_start: None,
             prefix_hits: None,
             prefix_queries: None,
+            adapters: None,
         }
     }
 }

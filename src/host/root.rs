@@ -164,7 +164,7 @@ impl Running {
         let Some(call) = self.scraper.ended(token) else {
             return;
         };
-        let (result, found) = scraper::read_answer(body_size);
+        let (result, found) = scraper::read_answer(call, body_size);
         let (Ok(mut router), Ok(metrics)) = (
             self.shared.router.try_borrow_mut(),
             self.shared.metrics.try_borrow(),

@@ -6,8 +6,8 @@ use proxy_wasm::hostcalls::dispatch_http_call;
 
 use super::abi::{self, Buffer, HeaderMap};
 use super::metrics::{Metrics, ScrapeResult};
-use crate::config::Config;
-use crate::datalayer::{EndpointId, EndpointMetrics, ScrapePlan, vllm};
+use crate::config::{Config, Engine};
+use crate::datalayer::{EndpointId, EndpointMetrics, ScrapePlan, engine};
 use crate::flow::Router;
 use crate::time::Timestamp;
 
@@ -24,6 +24,8 @@ pub(super) struct Call {
     pub(super) pool: usize,
     pub(super) endpoint: EndpointId,
     pub(super) started: Timestamp,
+    /// Whose page is expected.
+    engine: Engine,
 }
 
 impl Scraper {
@@ -42,12 +44,14 @@ impl Scraper {
     /// Starts what is due. Returns the calls the host refused at once.
     pub(super) fn start_due(&mut self, router: &Router, now: Timestamp) -> Vec<Call> {
         let mut refused = Vec::new();
-        for (pool, plan) in self.plans.iter_mut().enumerate() {
+        let pools = self.plans.iter_mut().zip(&router.config().pools);
+        for (pool, (plan, config)) in pools.enumerate() {
             for endpoint in plan.start_due(now) {
                 let scrape = Call {
                     pool,
                     endpoint,
                     started: now,
+                    engine: config.metrics.engine,
                 };
                 if let Some(token) = call(router, pool, endpoint) {
                     self.calls.insert(token, scrape);
@@ -120,14 +124,14 @@ fn call(router: &Router, pool: usize, endpoint: EndpointId) -> Option<u32> {
     dispatch_http_call(cluster, headers, None, Vec::new(), config.metrics.timeout).ok()
 }
 
-/// What the ended call brought. A host answers 504 for a time-out, 503 for a refused connection and
+/// What the ended `call` brought. A host answers 504 for a time-out, 503 for a refused connection and
 /// no header at all for a reset.
-pub(super) fn read_answer(body_size: usize) -> (ScrapeResult, Option<EndpointMetrics>) {
+pub(super) fn read_answer(call: Call, body_size: usize) -> (ScrapeResult, Option<EndpointMetrics>) {
     let status = abi::header(HeaderMap::HttpCallResponse, ":status").unwrap_or_default();
     match status.as_slice() {
         b"200" => {
             let page = abi::buffer(Buffer::HttpCallResponseBody, body_size).unwrap_or_default();
-            match vllm::read(&page) {
+            match engine::read(call.engine, &page) {
                 Some(metrics) => (ScrapeResult::Ok, Some(metrics)),
                 None => (ScrapeResult::Unreadable, None),
             }

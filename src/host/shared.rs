@@ -9,7 +9,7 @@ use crate::replication::snapshot;
 use crate::time::Timestamp;
 
 /// Keys this module writes start like this; the number changes with any encoding behind it.
-const PREFIX: &str = "inline-epp/1";
+const PREFIX: &str = "inline-epp/2";
 
 /// This VM's claim to scrape for all.
 pub(super) struct Leadership {

@@ -3,12 +3,14 @@
 //! Within the envelope (magic and version before, a checksum after): endpoint count (u16), then per
 //! endpoint a tag byte and the address (4: 4 bytes and port; 6: 16 bytes, port, flow info, scope),
 //! `waiting`, `running` and `engines` (u32 each), a byte that says which optional fields follow,
-//! and these in the order of its bits (u64 each, floats by their bits). Everything is little-endian
-//! and a snapshot has exactly one encoding.
+//! and these in the order of its bits: u64 each, floats by their bits, and by the highest bit the
+//! adapters: their count (u16), then each name's length (u16) and UTF-8 bytes, in ascending order.
+//! Everything is little-endian and a snapshot has exactly one encoding.
 
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use super::wire::{Kind, Reader, open, seal, unseal};
+use crate::datalayer::Adapters;
 use crate::datalayer::metrics::EndpointMetrics;
 use crate::datalayer::snapshot::{EndpointSnapshot, PoolSnapshot};
 use crate::time::Timestamp;
@@ -45,7 +47,7 @@ pub fn decode(bytes: &[u8]) -> Option<PoolSnapshot> {
 
 const KIND: Kind = Kind {
     magic: *b"EPPS",
-    version: 1,
+    version: 2,
 };
 
 const V4: u8 = 4;
@@ -53,9 +55,11 @@ const V6: u8 = 6;
 
 /// Address tag, IPv4 address and port, three counts, field bits.
 const MIN_ENDPOINT_BYTES: usize = 1 + 4 + 2 + 3 * 4 + 1;
-/// The same with an IPv6 address and every optional field.
+/// The same with an IPv6 address and every optional field but the adapters.
 const MAX_ENDPOINT_BYTES: usize = 1 + 16 + 2 + 4 + 4 + 3 * 4 + 1 + OPTIONAL_FIELDS * 8;
 const OPTIONAL_FIELDS: usize = 7;
+/// The bit of the adapters.
+const ADAPTERS: u8 = 1 << OPTIONAL_FIELDS;
 
 fn write_endpoint(out: &mut Vec<u8>, endpoint: &EndpointSnapshot) {
     write_address(out, endpoint.address);
@@ -67,10 +71,45 @@ fn write_endpoint(out: &mut Vec<u8>, endpoint: &EndpointSnapshot) {
     let present = fields.iter().zip(0..).fold(0_u8, |bits, (field, bit)| {
         bits | (u8::from(field.is_some()) << bit)
     });
-    out.push(present);
+    let adapters = metrics.adapters.as_ref();
+    out.push(present | adapters.map_or(0, |_| ADAPTERS));
     for field in fields.into_iter().flatten() {
         out.extend_from_slice(&field.to_le_bytes());
     }
+    if let Some(adapters) = adapters {
+        write_adapters(out, adapters);
+    }
+}
+
+/// The type bounds count and lengths below `u16::MAX`.
+fn write_adapters(out: &mut Vec<u8>, adapters: &Adapters) {
+    let short = |length: usize| u16::try_from(length).unwrap_or(u16::MAX).to_le_bytes();
+    out.extend_from_slice(&short(adapters.iter().len()));
+    for name in adapters.iter() {
+        out.extend_from_slice(&short(name.len()));
+        out.extend_from_slice(name.as_bytes());
+    }
+}
+
+/// The names must be what [`write_adapters`] writes: as many, as long and in such an order as
+/// [`Adapters`] keeps them.
+fn read_adapters(reader: &mut Reader<'_>) -> Option<Adapters> {
+    let count = usize::from(reader.u16()?);
+    let mut adapters = Adapters::default();
+    let mut last = "";
+    for number in 1..=count {
+        let length = usize::from(reader.u16()?);
+        let name = core::str::from_utf8(reader.bytes(length)?).ok()?;
+        if name <= last {
+            return None;
+        }
+        adapters.insert(name);
+        if adapters.iter().len() != number {
+            return None;
+        }
+        last = name;
+    }
+    Some(adapters)
 }
 
 fn optional_fields(endpoint: &EndpointSnapshot) -> [Option<u64>; OPTIONAL_FIELDS] {
@@ -114,6 +153,11 @@ fn read_endpoint(reader: &mut Reader<'_>) -> Option<EndpointSnapshot> {
         prefix_hits,
         prefix_queries,
     ] = fields;
+    let adapters = if present & ADAPTERS == 0 {
+        None
+    } else {
+        Some(read_adapters(reader)?)
+    };
     let metrics = EndpointMetrics {
         waiting,
         running,
@@ -124,9 +168,9 @@ fn read_endpoint(reader: &mut Reader<'_>) -> Option<EndpointSnapshot> {
         process_start: start.map(f64::from_bits),
         prefix_hits,
         prefix_queries,
+        adapters,
     };
     let valid = engines >= 1
-        && present >> OPTIONAL_FIELDS == 0
         && metrics.kv_utilisation.is_none_or(is_fraction)
         && metrics.gpu_utilisation.is_none_or(is_fraction)
         && metrics.cache_tokens.is_none_or(is_capacity)

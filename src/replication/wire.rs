@@ -50,7 +50,7 @@ pub(super) struct Reader<'a> {
     bytes: &'a [u8],
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
     pub(super) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (field, rest) = self.bytes.split_first_chunk()?;
         self.bytes = rest;
@@ -71,6 +71,12 @@ impl Reader<'_> {
 
     pub(super) fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
+    }
+
+    pub(super) fn bytes(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (field, rest) = self.bytes.split_at_checked(length)?;
+        self.bytes = rest;
+        Some(field)
     }
 
     /// Bytes not taken yet.

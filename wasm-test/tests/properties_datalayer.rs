@@ -1,14 +1,15 @@
-//! Properties of what reads foreign bytes: the metrics scanner, the vLLM reader and the snapshot
-//! codec. Well-formed input comes back as it was generated; any other input is survived.
+//! Properties of what reads foreign bytes: the metrics scanner, the engines' readers and the
+//! snapshot codec. Well-formed input comes back as it was generated; any other input is survived.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use inline_epp::config::Engine;
 use inline_epp::datalayer::exposition::{Sample, samples};
 use inline_epp::datalayer::metrics::EndpointMetrics;
 use inline_epp::datalayer::snapshot::{EndpointSnapshot, PoolSnapshot};
-use inline_epp::datalayer::vllm;
+use inline_epp::datalayer::{Adapters, engine};
 use inline_epp::replication::snapshot::{decode, encode};
 use inline_epp::time::Timestamp;
 use proptest::collection::vec;
@@ -37,7 +38,7 @@ proptest! {
 
     #[test]
     fn any_text_in_the_formats_alphabet_is_scanned_without_a_panic(
-        page in r#"([am_:]|[{}="\\,# \t\r\n+.-]|[0-9]|NaN|Inf|vllm:num_requests_waiting|engine=){0,200}"#
+        page in r#"([am_:]|[{}="\\,# \t\r\n+.-]|[0-9]|NaN|Inf|vllm:num_requests_waiting|engine=|vllm:lora_requests_info|running_lora_adapters=){0,200}"#
     ) {
         read_everything(page.as_bytes());
     }
@@ -52,7 +53,7 @@ proptest! {
             mutation.apply(&mut page, at);
         }
         read_everything(&page);
-        if let Some(metrics) = vllm::read(&page) {
+        if let Some(metrics) = engine::read(Engine::Auto, &page) {
             prop_assert!(metrics.engines >= 1);
             prop_assert!(metrics.kv_utilisation.is_none_or(|kv| (0.0..=1.0).contains(&kv)));
             prop_assert!(metrics.cache_tokens != Some(0));
@@ -70,11 +71,12 @@ proptest! {
             (Just(page), Just(lines).prop_shuffle())
         })
     ) {
-        prop_assert_eq!(vllm::read(shuffled.join("\n").as_bytes()), vllm::read(page.as_bytes()));
+        let read = |page: &str| engine::read(Engine::Auto, page.as_bytes());
+        prop_assert_eq!(read(&shuffled.join("\n")), read(&page));
     }
 
     #[test]
-    fn engines_combine_as_a_fold_over_them(engines in vec(engine(), 1..9)) {
+    fn engines_combine_as_a_fold_over_them(engines in vec(engine_load(), 1..9)) {
         let mut page = String::new();
         for (n, (waiting, running, kv, tokens)) in engines.iter().enumerate() {
             writeln!(page, "vllm:num_requests_waiting{{engine=\"{n}\"}} {waiting}").unwrap();
@@ -91,7 +93,25 @@ proptest! {
             cache_tokens: Some(engines.iter().map(|engine| engine.3).sum()),
             ..EndpointMetrics::default()
         };
-        prop_assert_eq!(vllm::read(page.as_bytes()), Some(expected));
+        prop_assert_eq!(engine::read(Engine::Vllm, page.as_bytes()), Some(expected));
+    }
+
+    #[test]
+    fn the_newest_adapter_series_are_what_is_loaded(
+        series in vec((vec("[a-z]{1,3}", 0..4), vec("[a-z]{1,3}", 0..4), 1_u32..5), 1..8)
+    ) {
+        let mut page = String::new();
+        for (running, waiting, time) in &series {
+            let (running, waiting) = (running.join(","), waiting.join(","));
+            let labels = format!("running_lora_adapters=\"{running}\",waiting_lora_adapters=\"{waiting}\"");
+            writeln!(page, "vllm:lora_requests_info{{{labels}}} {time}").unwrap();
+        }
+        let newest = series.iter().map(|(.., time)| *time).max().unwrap();
+        let current = series.iter().filter(|(.., time)| *time == newest);
+        let names = current.flat_map(|(running, waiting, _)| running.iter().chain(waiting));
+        let expected: Adapters = names.map(String::as_str).collect();
+        let read = engine::read(Engine::Vllm, page.as_bytes()).and_then(|metrics| metrics.adapters);
+        prop_assert_eq!(read, Some(expected));
     }
 
     #[test]
@@ -238,7 +258,15 @@ fn read_everything(page: &[u8]) {
             assert!(value.unescaped().count() <= value.raw().len());
         }
     }
-    let _ = vllm::read(page);
+    for engine in [
+        Engine::Auto,
+        Engine::Vllm,
+        Engine::Sglang,
+        Engine::Trtllm,
+        Engine::Triton,
+    ] {
+        let _ = engine::read(engine, page);
+    }
 }
 
 /// The paths of the captured pages.
@@ -298,7 +326,7 @@ impl Mutation {
     }
 }
 
-fn engine() -> impl Strategy<Value = (u32, u32, f64, u64)> {
+fn engine_load() -> impl Strategy<Value = (u32, u32, f64, u64)> {
     (0_u32..1000, 0_u32..1000, 0.0..=1.0, 1_u64..1 << 40)
 }
 
@@ -337,20 +365,31 @@ fn metrics() -> impl Strategy<Value = EndpointMetrics> {
         1..=u32::MAX,
     );
     let totals = (option::of(1..=u64::MAX), option::of(1.0..4e9));
-    (gauges, totals, any::<(Option<u64>, Option<u64>)>()).prop_map(
-        |(gauges, (cache_tokens, process_start), (prefix_hits, prefix_queries))| {
-            let (waiting, running, kv_utilisation, gpu_utilisation, engines) = gauges;
-            EndpointMetrics {
-                waiting,
-                running,
-                kv_utilisation,
-                gpu_utilisation,
-                engines,
-                cache_tokens,
-                process_start,
-                prefix_hits,
-                prefix_queries,
-            }
-        },
+    let adapters = option::of(
+        vec(".{0,80}", 0..12)
+            .prop_map(|names| names.iter().map(String::as_str).collect::<Adapters>()),
+    );
+    (
+        gauges,
+        totals,
+        any::<(Option<u64>, Option<u64>)>(),
+        adapters,
     )
+        .prop_map(
+            |(gauges, (cache_tokens, process_start), (prefix_hits, prefix_queries), adapters)| {
+                let (waiting, running, kv_utilisation, gpu_utilisation, engines) = gauges;
+                EndpointMetrics {
+                    waiting,
+                    running,
+                    kv_utilisation,
+                    gpu_utilisation,
+                    engines,
+                    cache_tokens,
+                    process_start,
+                    prefix_hits,
+                    prefix_queries,
+                    adapters,
+                }
+            },
+        )
 }

@@ -315,7 +315,13 @@ fn choices_match_in_any_case_but_not_otherwise() {
     );
     check(
         "pools[0].metrics.engine",
-        &[json!("AUTO"), json!("vllm")],
+        &[
+            json!("AUTO"),
+            json!("vllm"),
+            json!("SGLang"),
+            json!("trtllm"),
+            json!("Triton"),
+        ],
         &[json!("tgi")],
     );
     check("overrideHost.mode", &[json!("HEADER")], &[json!("cookie")]);

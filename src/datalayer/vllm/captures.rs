@@ -11,12 +11,32 @@ pub(crate) struct Capture {
     pub(crate) page: &'static [u8],
     /// Samples on the page, of any family.
     pub(crate) samples: usize,
+    /// Adapters aside.
     pub(crate) metrics: EndpointMetrics,
+    /// Those of the newest `vllm:lora_requests_info`, `None` without one.
+    adapters: Option<&'static [&'static str]>,
+}
+
+impl Capture {
+    /// What the page says.
+    pub(crate) fn expected(&self) -> EndpointMetrics {
+        EndpointMetrics {
+            adapters: self.adapters.map(|names| names.iter().copied().collect()),
+            ..self.metrics.clone()
+        }
+    }
 }
 
 macro_rules! capture {
+    (@adapters) => {
+        None
+    };
+    (@adapters [$($adapter:literal),*]) => {
+        Some(&[$($adapter),*])
+    };
     ($name:literal, $samples:literal, $waiting:literal, $running:literal, $kv:literal,
-     $engines:literal, $tokens:literal, $start:expr, $hits:literal, $queries:literal) => {
+     $engines:literal, $tokens:literal, $start:expr, $hits:literal, $queries:literal
+     $(, [$($adapter:literal),*])?) => {
         Capture {
             name: $name,
             page: include_bytes!(concat!(
@@ -35,24 +55,26 @@ macro_rules! capture {
                 process_start: $start,
                 prefix_hits: Some($hits),
                 prefix_queries: Some($queries),
+                adapters: None,
             },
+            adapters: capture!(@adapters $([$($adapter),*])?),
         }
     };
 }
 
 /// Columns: page, samples, waiting, running, KV-cache utilisation, engines, cache tokens, process
-/// start, prefix-cache hits and queries.
+/// start, prefix-cache hits and queries, and the adapters where the page has their family.
 #[rustfmt::skip]
 pub(crate) const CAPTURES: &[Capture] = &[
     capture!("01-fresh.prom", 410, 0, 0, 0.0, 1, 1_048_576, Some(1_795_968_892.27), 0, 0),
     capture!("02-after-mixed-requests-default-block128.prom", 650, 0, 0, 0.0, 1, 1_048_576, Some(1_795_968_892.27), 2816, 4547),
-    capture!("03-block32-lora-idle.prom", 488, 0, 0, 0.0, 1, 2048, Some(1_795_969_292.05), 448, 1419),
-    capture!("04-after-evictions.prom", 488, 0, 0, 0.0, 1, 2048, Some(1_795_969_292.05), 448, 3956),
-    capture!("05-lora-busy-0.prom", 659, 2, 4, 0.126_984_126_984_126_98, 1, 2048, Some(1_795_969_292.05), 448, 4142),
-    capture!("05-lora-busy-1.prom", 659, 2, 4, 0.253_968_253_968_253_95, 1, 2048, Some(1_795_969_292.05), 448, 4142),
-    capture!("05-lora-busy-2.prom", 659, 2, 4, 0.317_460_317_460_317_44, 1, 2048, Some(1_795_969_292.05), 448, 4142),
-    capture!("05-lora-busy-3.prom", 659, 2, 4, 0.444_444_444_444_444_4, 1, 2048, Some(1_795_969_292.05), 448, 4142),
-    capture!("06-lora-idle-after.prom", 659, 0, 0, 0.0, 1, 2048, Some(1_795_969_292.05), 448, 4148),
+    capture!("03-block32-lora-idle.prom", 488, 0, 0, 0.0, 1, 2048, Some(1_795_969_292.05), 448, 1419, []),
+    capture!("04-after-evictions.prom", 488, 0, 0, 0.0, 1, 2048, Some(1_795_969_292.05), 448, 3956, []),
+    capture!("05-lora-busy-0.prom", 659, 2, 4, 0.126_984_126_984_126_98, 1, 2048, Some(1_795_969_292.05), 448, 4142, ["lora-a", "lora-b"]),
+    capture!("05-lora-busy-1.prom", 659, 2, 4, 0.253_968_253_968_253_95, 1, 2048, Some(1_795_969_292.05), 448, 4142, ["lora-a", "lora-b"]),
+    capture!("05-lora-busy-2.prom", 659, 2, 4, 0.317_460_317_460_317_44, 1, 2048, Some(1_795_969_292.05), 448, 4142, ["lora-a", "lora-b"]),
+    capture!("05-lora-busy-3.prom", 659, 2, 4, 0.444_444_444_444_444_4, 1, 2048, Some(1_795_969_292.05), 448, 4142, ["lora-a", "lora-b"]),
+    capture!("06-lora-idle-after.prom", 659, 0, 0, 0.0, 1, 2048, Some(1_795_969_292.05), 448, 4148, []),
     capture!("08-queue-5conc-00.prom", 425, 4, 1, 0.127_659_574_468_085_07, 1, 1536, Some(1_795_969_801.67), 0, 94),
     capture!("08-queue-5conc-01.prom", 425, 4, 1, 0.340_425_531_914_893_66, 1, 1536, Some(1_795_969_801.67), 0, 94),
     capture!("08-queue-5conc-02.prom", 425, 3, 1, 0.255_319_148_936_170_25, 1, 1536, Some(1_795_969_801.67), 0, 186),

@@ -1,7 +1,14 @@
 use super::captures::CAPTURES;
-use super::*;
+use crate::config::Engine;
+use crate::datalayer::metrics::EndpointMetrics;
+use crate::datalayer::page::MAX_ENGINES;
+use crate::datalayer::{Adapters, engine};
 
 const WAITING: &str = "vllm:num_requests_waiting";
+
+fn read(page: &[u8]) -> Option<EndpointMetrics> {
+    engine::read(Engine::Vllm, page)
+}
 
 fn metrics(page: &str) -> EndpointMetrics {
     read(page.as_bytes()).expect("a vLLM page")
@@ -11,8 +18,8 @@ fn metrics(page: &str) -> EndpointMetrics {
 fn captured_pages_read_as_another_parser_reads_them() {
     for capture in CAPTURES {
         assert_eq!(
-            read(capture.page).as_ref(),
-            Some(&capture.metrics),
+            read(capture.page),
+            Some(capture.expected()),
             "{}",
             capture.name
         );
@@ -313,4 +320,99 @@ fn engines_beyond_the_cap_add_to_the_queue_and_to_nothing_else() {
     let page = metrics(&page);
     assert_eq!((page.engines, page.waiting), (1024, 1034));
     assert_eq!(page.cache_tokens, Some(512));
+}
+
+/// A page with one series of `vllm:lora_requests_info` for each (running, waiting, time).
+fn lora_page(series: &[(&str, &str, &str)]) -> String {
+    let lines = series.iter().map(|(running, waiting, time)| {
+        format!(
+            "vllm:lora_requests_info{{max_lora=\"2\",running_lora_adapters=\"{running}\",\
+             waiting_lora_adapters=\"{waiting}\"}} {time}\n"
+        )
+    });
+    lines.collect()
+}
+
+/// The adapters read from such a page, comma separated.
+fn adapters(series: &[(&str, &str, &str)]) -> Option<String> {
+    let page = lora_page(series);
+    let adapters = read(page.as_bytes())?.adapters?;
+    Some(adapters.iter().collect::<Vec<_>>().join(","))
+}
+
+#[test]
+fn adapters_alone_are_enough() {
+    let expected = EndpointMetrics {
+        adapters: Some(["a"].into_iter().collect()),
+        ..EndpointMetrics::default()
+    };
+    assert_eq!(metrics(&lora_page(&[("a", "", "1")])), expected);
+}
+
+#[test]
+fn only_the_newest_adapter_series_counts_wherever_it_stands() {
+    let old = ("a", "a", "1.79596943841e+09");
+    let newest = ("b", "b", "1.79596943906e+09");
+    let older = ("a,c", "a,c", "1.79596943905e+09");
+    assert_eq!(adapters(&[old, newest, older]), Some("b".into()));
+    assert_eq!(adapters(&[newest, older, old]), Some("b".into()));
+    assert_eq!(adapters(&[older, old, newest]), Some("b".into()));
+}
+
+#[test]
+fn adapter_series_of_equal_age_are_one_list() {
+    let first = ("a", "", "5");
+    let second = ("b", "a", "5.0");
+    assert_eq!(
+        adapters(&[first, ("c", "", "4"), second]),
+        Some("a,b".into())
+    );
+}
+
+#[test]
+fn running_and_waiting_adapters_are_both_loaded_or_about_to_be() {
+    assert_eq!(adapters(&[("a,b", "c", "5")]), Some("a,b,c".into()));
+}
+
+#[test]
+fn a_server_that_lists_no_adapter_is_told_from_one_that_says_nothing() {
+    assert_eq!(
+        adapters(&[("", "", "6"), ("a", "a", "5")]),
+        Some(String::new())
+    );
+    assert_eq!(metrics(&format!("{WAITING} 1\n")).adapters, None);
+}
+
+#[test]
+fn adapter_series_without_a_time_say_nothing() {
+    for time in ["NaN", "+Inf", "-1", "0"] {
+        assert_eq!(
+            adapters(&[("b", "b", time), ("a", "", "5")]),
+            Some("a".into())
+        );
+        assert_eq!(adapters(&[("b", "b", time)]), None);
+    }
+}
+
+#[test]
+fn adapter_names_are_unescaped_and_garbage_is_left_out() {
+    let list = r#"say \"hi\", sql\\lora,,"#;
+    assert_eq!(
+        adapters(&[(list, "", "5")]),
+        Some(r#"say "hi",sql\lora"#.into())
+    );
+    let page = b"vllm:lora_requests_info{running_lora_adapters=\"a,\xff\xfe\"} 5\n";
+    let read = read(page).unwrap().adapters;
+    assert_eq!(read, Some(["a"].into_iter().collect()));
+}
+
+#[test]
+fn a_page_full_of_adapters_is_bounded() {
+    let many: Vec<String> = (0..Adapters::MAX * 4)
+        .map(|n| format!("lora-{n:05}"))
+        .collect();
+    let long = "x".repeat(Adapters::MAX_NAME_BYTES + 1);
+    let list = format!("{long},{}", many.join(","));
+    let read = adapters(&[(&list, &list, "5")]).unwrap();
+    assert_eq!(read, many[..Adapters::MAX].join(","));
 }

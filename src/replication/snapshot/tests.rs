@@ -14,6 +14,7 @@ fn full() -> EndpointSnapshot {
             process_start: Some(1_795_968_892.27),
             prefix_hits: Some(0),
             prefix_queries: Some(716),
+            adapters: Some(["lora-a", "lora-b"].into_iter().collect()),
         },
     }
 }
@@ -51,7 +52,7 @@ fn a_snapshot_survives_the_round_trip() {
 fn the_layout_is_the_documented_one() {
     let bytes = encode(&pool(vec![bare()]));
     let (body, checksum) = bytes.split_last_chunk::<8>().unwrap();
-    let mut expected = b"EPPS\x01\x01\x00\x04\x0a\x00\x00\x01\x40\x1f".to_vec();
+    let mut expected = b"EPPS\x02\x01\x00\x04\x0a\x00\x00\x01\x40\x1f".to_vec();
     expected.extend([0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
     assert_eq!(body, expected);
     assert_eq!(
@@ -60,7 +61,10 @@ fn the_layout_is_the_documented_one() {
     );
     assert_eq!(body.len(), 4 + 1 + 2 + MIN_ENDPOINT_BYTES);
     let largest = encode(&pool(vec![full()]));
-    assert_eq!(largest.len(), 4 + 1 + 2 + MAX_ENDPOINT_BYTES + 8);
+    let adapters = b"\x02\x00\x06\x00lora-a\x06\x00lora-b";
+    let fixed = 4 + 1 + 2 + MAX_ENDPOINT_BYTES;
+    assert_eq!(largest.len(), fixed + adapters.len() + 8);
+    assert_eq!(&largest[fixed..fixed + adapters.len()], adapters);
 }
 
 #[test]
@@ -94,7 +98,7 @@ fn missing_and_trailing_bytes_are_refused_even_with_a_fitting_checksum() {
 
 #[test]
 fn other_kinds_and_versions_are_refused() {
-    for (at, byte) in [(0, b'X'), (4, 0), (4, 2)] {
+    for (at, byte) in [(0, b'X'), (4, 1), (4, 3)] {
         let mut other = encode(&pool(vec![bare()]));
         other[at] = byte;
         assert_eq!(decode(&resealed(other)), None);
@@ -120,10 +124,10 @@ fn fields_out_of_range_are_refused() {
         bytes.splice(at..at + value.len(), value.iter().copied());
         decode(&resealed(bytes))
     };
-    assert_eq!(patched(present, &[0x7f]), Some(pool(vec![full()])));
+    assert_eq!(patched(present, &[0xff]), Some(pool(vec![full()])));
     assert_eq!(patched(7, &[5]), None, "address tag");
     assert_eq!(patched(engines, &[0; 4]), None, "no engine");
-    assert_eq!(patched(present, &[0xff]), None, "unknown field");
+    assert_eq!(patched(present, &[0x7f]), None, "adapters unannounced");
     assert_eq!(patched(field(3), &[0; 8]), None, "no capacity");
     for float in [f64::NAN, f64::INFINITY, -0.1] {
         for index in [1, 2, 4] {
@@ -132,6 +136,52 @@ fn fields_out_of_range_are_refused() {
         }
     }
     assert_eq!(patched(field(1), &1.1_f64.to_bits().to_le_bytes()), None);
+}
+
+/// The bare endpoint's encoding with `adapters` behind it.
+fn with_adapters(adapters: &[u8]) -> Option<PoolSnapshot> {
+    let mut bytes = encode(&pool(vec![bare()]));
+    bytes.truncate(bytes.len() - 8);
+    *bytes.last_mut().unwrap() = ADAPTERS;
+    bytes.extend(adapters);
+    decode(&seal(bytes))
+}
+
+#[test]
+fn having_no_adapter_is_told_from_saying_nothing_of_adapters() {
+    let mut none = bare();
+    none.metrics.adapters = Some(Adapters::default());
+    assert_eq!(with_adapters(b"\0\0"), Some(pool(vec![none.clone()])));
+    assert_eq!(
+        decode(&encode(&pool(vec![none.clone()]))),
+        Some(pool(vec![none]))
+    );
+}
+
+#[test]
+fn adapters_that_are_not_encoded_so_are_refused() {
+    let read = with_adapters(b"\x02\0\x01\0a\x01\0b").unwrap();
+    let adapters = read.endpoints[0].metrics.adapters.clone();
+    assert_eq!(adapters, Some(["a", "b"].into_iter().collect()));
+    let long = [&b"\x01\0\x01\x01"[..], &[b'a'; 257]].concat();
+    for (refused, why) in [
+        (&b"\x02\0\x01\0b\x01\0a"[..], "out of order"),
+        (b"\x02\0\x01\0a\x01\0a", "twice"),
+        (b"\x01\0\0\0", "empty"),
+        (b"\x01\0\x01\0\xff", "not UTF-8"),
+        (b"\x02\0\x01\0a", "one missing"),
+        (b"\x01\0\x09\0a", "cut"),
+        (b"\x01\0\x01\0a!", "bytes behind"),
+        (&long, "too long"),
+    ] {
+        assert_eq!(with_adapters(refused), None, "{why}");
+    }
+    let mut many = 257_u16.to_le_bytes().to_vec();
+    for number in 0..257 {
+        many.extend([4, 0]);
+        many.extend(format!("{number:04}").bytes());
+    }
+    assert_eq!(with_adapters(&many), None, "too many");
 }
 
 #[test]

@@ -1,0 +1,238 @@
+//! From a metrics page to an endpoint's metrics, whichever engine's families are on it.
+//!
+//! A series is known by its name and only the labels that the engine's table names are looked at:
+//! others come and go with versions. Each family stands alone: a missing, renamed or garbled one
+//! leaves its own field empty.
+
+use std::collections::BTreeMap;
+
+use super::adapters::Adapters;
+use super::exposition::{self, Labels, Sample};
+use super::families::{Families, Family, Series, Tells};
+use super::metrics::EndpointMetrics;
+use super::reading::{add, count, fraction, percentage, raise, unix_seconds};
+
+/// Engines told apart on one page; further ones count in sums and maxima but not in `engines` and
+/// `cache_tokens`. Data-parallel deployments stay in the hundreds; this bounds a hostile page.
+pub const MAX_ENGINES: usize = 1024;
+
+/// Reads the page `text` by the table `families`; `None` when it holds no usable sample of them.
+pub(super) fn read(families: &'static Families, text: &[u8]) -> Option<EndpointMetrics> {
+    let mut page = Page::new(families);
+    for sample in exposition::samples(text) {
+        page.read(&sample);
+    }
+    page.into_metrics()
+}
+
+struct Page<'a> {
+    families: &'static Families,
+    /// By the engine's label, empty when absent.
+    engines: BTreeMap<&'a [u8], EngineTotals>,
+    /// Of the engines beyond [`MAX_ENGINES`].
+    beyond: EngineTotals,
+    kv_utilisation: Option<f64>,
+    gpu_utilisation: Option<f64>,
+    process_start: Option<f64>,
+    prefix_hits: Option<u64>,
+    prefix_queries: Option<u64>,
+    adapters: Option<Newest>,
+}
+
+/// What the series of one engine say.
+#[derive(Default)]
+struct EngineTotals {
+    waiting: Option<u64>,
+    running: Option<u64>,
+    cache_tokens: Option<u64>,
+    block_tokens: Option<u64>,
+    blocks: Option<u64>,
+}
+
+/// The adapters of the series with the newest time.
+struct Newest {
+    time: f64,
+    adapters: Adapters,
+}
+
+impl<'a> Page<'a> {
+    fn new(families: &'static Families) -> Self {
+        Self {
+            families,
+            engines: BTreeMap::new(),
+            beyond: EngineTotals::default(),
+            kv_utilisation: None,
+            gpu_utilisation: None,
+            process_start: None,
+            prefix_hits: None,
+            prefix_queries: None,
+            adapters: None,
+        }
+    }
+
+    fn read(&mut self, sample: &Sample<'a>) {
+        match sample.name {
+            // No engine's own: a DCGM exporter's series merged into the page.
+            b"DCGM_FI_DEV_GPU_UTIL" => raise(&mut self.gpu_utilisation, percentage(sample.value)),
+            // Absent with several API servers. On a merged page the youngest process counts.
+            b"process_start_time_seconds" => {
+                raise(&mut self.process_start, unix_seconds(sample.value));
+            }
+            _ => {
+                let mut families = self.families.list.iter();
+                if let Some(family) = families.find(|family| family.has(sample)) {
+                    self.read_family(family.tells, sample);
+                }
+            }
+        }
+    }
+
+    fn read_family(&mut self, tells: Tells, sample: &Sample<'a>) {
+        let value = sample.value;
+        let series = self.families.series;
+        match tells {
+            Tells::Waiting => series.combine(&mut self.engine(sample.labels).waiting, count(value)),
+            Tells::Running => series.combine(&mut self.engine(sample.labels).running, count(value)),
+            Tells::KvUtilisation => {
+                raise(&mut self.kv_utilisation, fraction(value));
+                self.engine(sample.labels);
+            }
+            Tells::BlockTokens => raise(&mut self.engine(sample.labels).block_tokens, size(value)),
+            Tells::Blocks => raise(&mut self.engine(sample.labels).blocks, size(value)),
+            Tells::CacheConfig {
+                tokens,
+                block_tokens,
+                blocks,
+            } => {
+                // An info metric says everything in labels, as text: `None`, `True`, `2048`.
+                let labels = sample.labels;
+                let number = |name: &[u8]| labels.value(name)?.number().filter(|size| *size > 0);
+                let engine = self.engine(labels);
+                raise(&mut engine.cache_tokens, number(tokens));
+                raise(&mut engine.block_tokens, number(block_tokens));
+                raise(&mut engine.blocks, number(blocks));
+            }
+            Tells::PrefixHits => add(&mut self.prefix_hits, count(value)),
+            Tells::PrefixQueries => add(&mut self.prefix_queries, count(value)),
+            Tells::Adapters(lists) => self.read_adapters(lists, sample),
+        }
+    }
+
+    /// Old label sets stay on the page for ever, so only those with the newest time count: all of
+    /// them, since nothing tells several engines' series apart.
+    fn read_adapters(&mut self, lists: &[&[u8]], sample: &Sample<'a>) {
+        let Some(time) = unix_seconds(sample.value) else {
+            return;
+        };
+        let newest = self.adapters.get_or_insert_with(|| Newest::at(time));
+        if time > newest.time {
+            *newest = Newest::at(time);
+        }
+        if time >= newest.time {
+            for list in lists.iter().filter_map(|name| sample.labels.value(name)) {
+                let list: Vec<u8> = list.unescaped().collect();
+                let names = list.split(|byte| *byte == b',');
+                for name in names.filter_map(|name| core::str::from_utf8(name).ok()) {
+                    newest.adapters.insert(name.trim());
+                }
+            }
+        }
+    }
+
+    fn engine(&mut self, labels: Labels<'a>) -> &mut EngineTotals {
+        let label = labels.value(self.families.engine);
+        let engine = label.map_or(&b""[..], |value| value.raw());
+        if self.engines.len() < MAX_ENGINES || self.engines.contains_key(engine) {
+            self.engines.entry(engine).or_default()
+        } else {
+            &mut self.beyond
+        }
+    }
+
+    fn into_metrics(self) -> Option<EndpointMetrics> {
+        let waiting = self.sum(|engine| engine.waiting);
+        let running = self.sum(|engine| engine.running);
+        let cache_tokens = self.cache_tokens();
+        let carries_any = waiting.is_some()
+            || running.is_some()
+            || self.kv_utilisation.is_some()
+            || cache_tokens.is_some()
+            || self.prefix_hits.is_some()
+            || self.prefix_queries.is_some()
+            || self.adapters.is_some();
+        let engines = self.engines.keys().filter(|engine| !engine.is_empty());
+        carries_any.then(|| EndpointMetrics {
+            waiting: narrow(waiting),
+            running: narrow(running),
+            kv_utilisation: self.kv_utilisation,
+            gpu_utilisation: self.gpu_utilisation,
+            engines: u32::try_from(engines.count()).unwrap_or(u32::MAX).max(1),
+            cache_tokens,
+            process_start: self.process_start,
+            prefix_hits: self.prefix_hits,
+            prefix_queries: self.prefix_queries,
+            adapters: self.adapters.map(|newest| newest.adapters),
+        })
+    }
+
+    fn sum(&self, of: impl Fn(&EngineTotals) -> Option<u64>) -> Option<u64> {
+        let mut sum = None;
+        for engine in self.engines.values().chain([&self.beyond]) {
+            add(&mut sum, of(engine));
+        }
+        sum
+    }
+
+    /// Tokens by the engines' own sizes where any tells it, else by their blocks.
+    fn cache_tokens(&self) -> Option<u64> {
+        let (mut sizes, mut blocks) = (None, None);
+        for engine in self.engines.values() {
+            add(&mut sizes, engine.cache_tokens);
+            let product = engine.blocks.zip(engine.block_tokens);
+            let product = product.map(|(count, tokens)| count.saturating_mul(tokens));
+            if self.families.blocks_are_total {
+                raise(&mut blocks, product);
+            } else {
+                add(&mut blocks, product);
+            }
+        }
+        sizes.or(blocks)
+    }
+}
+
+impl Newest {
+    fn at(time: f64) -> Self {
+        Self {
+            time,
+            adapters: Adapters::default(),
+        }
+    }
+}
+
+impl Family {
+    fn has(&self, sample: &Sample<'_>) -> bool {
+        self.name == sample.name
+            && self.only.is_none_or(|(label, value)| {
+                let found = sample.labels.value(label);
+                found.is_some_and(|found| found.is(value))
+            })
+    }
+}
+
+impl Series {
+    fn combine(self, total: &mut Option<u64>, value: Option<u64>) {
+        match self {
+            Self::Parts => add(total, value),
+            Self::Copies => raise(total, value),
+        }
+    }
+}
+
+/// A size; 0 says nothing.
+fn size(value: f64) -> Option<u64> {
+    count(value).filter(|size| *size > 0)
+}
+
+fn narrow(count: Option<u64>) -> u32 {
+    u32::try_from(count.unwrap_or(0)).unwrap_or(u32::MAX)
+}
