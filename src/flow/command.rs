@@ -77,6 +77,13 @@ pub enum Count {
         /// The pick's composite score, in [0, 1].
         score: f64,
     },
+    /// A request was sent to an endpoint that does not list its adapter, and so has to load it.
+    AdapterLoad {
+        /// Which pool.
+        pool: usize,
+        /// The adapter.
+        adapter: String,
+    },
     /// A request was sent to an endpoint (1) or is over there (−1).
     InFlight {
         /// Which pool.

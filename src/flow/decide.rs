@@ -170,7 +170,7 @@ fn route(
     };
 
     let tie = chain.anchor.map_or(tie, |anchor| TieKey(anchor.0));
-    let pick = state.pick(&chain, tie, attempts, now);
+    let pick = state.pick(&chain, model, tie, attempts, now);
     let exception = pick.decision.exception;
     let reason = exception
         .filter(|_| !reason.is_fallback())
@@ -242,6 +242,7 @@ fn count(pick: &Pick, pool: usize, model: &str, reason: Reason, commands: &mut V
     let &Pick {
         matched_blocks,
         total_blocks,
+        loads_adapter,
         ..
     } = pick;
     let mut count = |count| commands.push(Command::Count(count));
@@ -260,6 +261,12 @@ fn count(pick: &Pick, pool: usize, model: &str, reason: Reason, commands: &mut V
             matched_blocks,
             total_blocks,
             score,
+        });
+    }
+    if loads_adapter {
+        count(Count::AdapterLoad {
+            pool,
+            adapter: model.to_owned(),
         });
     }
     count(Count::InFlight {

@@ -43,7 +43,7 @@ pub(super) struct Metrics {
     composite_score: Handle,
     scoring_latency: Handle,
     pools: Vec<PoolMetrics>,
-    /// How many models of a pool may have a label of their own.
+    /// How many models, and how many adapters, of a pool may have a label of their own.
     label_values: usize,
 }
 
@@ -61,6 +61,8 @@ struct PoolMetrics {
     endpoints: Vec<EndpointMetrics>,
     /// Models with a label of their own.
     models: BTreeSet<String>,
+    /// By the adapter's label.
+    adapter_loads: BTreeMap<String, Handle>,
 }
 
 struct EndpointMetrics {
@@ -72,7 +74,7 @@ struct EndpointMetrics {
     decisions: BTreeMap<String, Handle>,
 }
 
-/// The label of models beyond `limits.labelValues`.
+/// The label of models and adapters beyond `limits.labelValues`.
 const OTHER: &str = "other";
 /// The label of requests that name no model.
 const NO_MODEL: &str = "none";
@@ -128,6 +130,11 @@ impl Metrics {
                 if let Some(pool) = self.pools.get(*pool) {
                     add(pool.match_blocks, i64::from(*matched_blocks));
                     add(pool.prompt_blocks, i64::from(*total_blocks));
+                }
+            }
+            Count::AdapterLoad { pool, adapter } => {
+                if let Some(pool) = self.pools.get_mut(*pool) {
+                    pool.adapter_load(adapter, self.label_values);
                 }
             }
             Count::InFlight {
@@ -234,6 +241,7 @@ impl PoolMetrics {
             scrapes,
             endpoints,
             models: BTreeSet::new(),
+            adapter_loads: BTreeMap::new(),
         }
     }
 
@@ -268,6 +276,18 @@ impl PoolMetrics {
                 .or_insert_with(define),
             1,
         );
+    }
+
+    /// Counts under the adapter's label, or under `other` once there are enough labels.
+    fn adapter_load(&mut self, adapter: &str, label_values: usize) {
+        let loads = &mut self.adapter_loads;
+        let label = if loads.contains_key(adapter) || loads.len() < label_values {
+            adapter
+        } else {
+            OTHER
+        };
+        let define = || define(&metric::ADAPTER_LOADS, &[&self.name, label]);
+        add(*loads.entry(label.to_owned()).or_insert_with(define), 1);
     }
 }
 

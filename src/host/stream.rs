@@ -202,6 +202,10 @@ fn tell(shared: &Shared, command: &Command) {
             "pool={} match={matched_blocks}/{total_blocks} score={score:.4}",
             name(*pool)
         ),
+        Count::AdapterLoad { pool, adapter } => log::debug!(
+            "pool={} adapter={adapter:?} is not loaded where it goes",
+            name(*pool)
+        ),
         Count::InFlight {
             pool,
             endpoint,

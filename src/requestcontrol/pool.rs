@@ -50,6 +50,8 @@ pub struct Pick {
     pub matched_blocks: u32,
     /// Blocks of the prompt.
     pub total_blocks: u32,
+    /// The model is an adapter that the first of the ranking has not loaded.
+    pub loads_adapter: bool,
 }
 
 impl Pool {
@@ -136,9 +138,16 @@ impl Pool {
         }
     }
 
-    /// Ranks the endpoints for a prompt; an empty chain ranks them by load.
-    pub fn pick(&mut self, chain: &Chain, tie: TieKey, count: usize, now: Timestamp) -> Pick {
-        let candidates = self.candidates(chain, now);
+    /// Ranks the endpoints for a prompt to `model`; an empty chain ranks them by load.
+    pub fn pick(
+        &mut self,
+        chain: &Chain,
+        model: &str,
+        tie: TieKey,
+        count: usize,
+        now: Timestamp,
+    ) -> Pick {
+        let candidates = self.candidates(chain, model, now);
         let decision = self.profile.run(&candidates, tie, count);
         let first = decision.ranking.first().map(|ranked| ranked.endpoint);
         let first = candidates
@@ -147,6 +156,7 @@ impl Pool {
         Pick {
             matched_blocks: first.map_or(0, |candidate| candidate.matched_blocks),
             total_blocks: block_count(chain),
+            loads_adapter: first.is_some_and(|candidate| !candidate.adapter_ready),
             decision,
         }
     }
@@ -185,18 +195,21 @@ impl Pool {
     }
 
     /// All endpoints with the attributes scorers read.
-    fn candidates(&mut self, chain: &Chain, now: Timestamp) -> Vec<Candidate> {
+    fn candidates(&mut self, chain: &Chain, model: &str, now: Timestamp) -> Vec<Candidate> {
         let mut matched = core::mem::take(&mut self.matched);
         self.index.matches(
             &chain.blocks,
             self.config.prefix.pending_credit,
             &mut matched,
         );
+        // Only the endpoints' lists tell adapters from base models.
+        let is_adapter = self.endpoints.iter().any(|known| known.lists(model));
         let mut candidates = Vec::with_capacity(self.endpoints.len());
         for (known, id) in self.endpoints.iter().zip(0_u16..) {
             let id = EndpointId::new(id);
             let mut candidate = self.candidate(id, known, chain, now);
             candidate.matched_blocks = matched.get(id.index()).copied().unwrap_or(0);
+            candidate.adapter_ready = !is_adapter || known.lists(model);
             candidates.push(candidate);
         }
         self.matched = matched;
@@ -273,6 +286,12 @@ impl Known {
             scraped_at: None,
             metrics: EndpointMetrics::default(),
         }
+    }
+
+    /// Whether `model` is among the adapters it has loaded.
+    fn lists(&self, model: &str) -> bool {
+        let adapters = self.metrics.adapters.as_ref();
+        adapters.is_some_and(|adapters| adapters.contains(model))
     }
 }
 

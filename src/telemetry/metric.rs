@@ -70,6 +70,8 @@ metrics! {
         "Entries of the prefix index: blocks times endpoints that hold them, over all workers.";
     BUILD_INFO "epp_build_info" Gauge ["version"]
         "Always 1; the label is the module's version.";
+    ADAPTER_LOADS "epp_adapter_loads_triggered_total" Counter ["pool" "adapter"]
+        "Requests sent to an endpoint that did not list their adapter among the loaded ones.";
     SCRAPES "epp_scrapes_total" Counter ["pool" "result"]
         "Scrapes of endpoints' metrics, by result: ok, error, timeout, unreadable.";
     UPSTREAM_RESET "epp_upstream_reset_total" Counter ["pool" "pod"]

@@ -5,6 +5,7 @@
     reason = "a test looks for one kind of command"
 )]
 
+mod adapters;
 mod requests;
 mod responses;
 

@@ -43,7 +43,7 @@ fn chain(first: u64, len: u64) -> Chain {
 /// Routes a prompt and returns where it went.
 fn send(pool: &mut Pool, prompt: &Chain) -> (usize, Ticket) {
     let tie = TieKey(prompt.anchor.map_or(0, |anchor| anchor.0));
-    let pick = pool.pick(prompt, tie, 1, at(1));
+    let pick = pool.pick(prompt, "m", tie, 1, at(1));
     let endpoint = pick.decision.ranking[0].endpoint;
     (
         endpoint.index(),
@@ -72,7 +72,7 @@ fn shares(pool: &mut Pool, prompts: impl Iterator<Item = Chain>) -> Vec<usize> {
 }
 
 fn matched(pool: &mut Pool, prompt: &Chain) -> Vec<u32> {
-    pool.candidates(prompt, at(1))
+    pool.candidates(prompt, "m", at(1))
         .iter()
         .map(|candidate| candidate.matched_blocks)
         .collect()
@@ -298,7 +298,7 @@ fn slots_count_once_per_engine() {
     };
     let mut pool = pool(1, "");
     pool.update(EndpointId::new(0), at(1), &two_engines);
-    let candidates = pool.candidates(&cold(1), at(1));
+    let candidates = pool.candidates(&cold(1), "m", at(1));
     assert_eq!(candidates[0].max_running, 512);
     assert!((candidates[0].load() - 0.25).abs() < 1e-9);
 }
@@ -319,7 +319,67 @@ fn a_floor_below_the_minimum_health_still_serves() {
     let mut pool = pool(2, extra);
     let late = at(0).after(Duration::from_mins(1));
     assert!(!pool.is_candidate(EndpointId::new(0), late));
-    let pick = pool.pick(&cold(1), TieKey(1), 2, late);
+    let pick = pool.pick(&cold(1), "m", TieKey(1), 2, late);
     assert_eq!(pick.decision.exception, Some(Reason::NoCandidates));
     assert_eq!(pick.decision.ranking.len(), 2);
+}
+
+/// A pool of an endpoint for each list of adapters.
+fn pool_with_adapters(lists: &[Option<&[&str]>]) -> Pool {
+    let mut pool = pool(u16::try_from(lists.len()).unwrap(), "");
+    for (id, list) in (0..).zip(lists) {
+        let metrics = EndpointMetrics {
+            adapters: list.map(|names| names.iter().copied().collect()),
+            ..EndpointMetrics::default()
+        };
+        pool.update(EndpointId::new(id), at(1), &metrics);
+    }
+    pool
+}
+
+fn ready(pool: &mut Pool, model: &str) -> Vec<bool> {
+    let candidates = pool.candidates(&cold(1), model, at(1));
+    let ready = candidates.iter().map(|candidate| candidate.adapter_ready);
+    ready.collect()
+}
+
+#[test]
+fn a_model_that_any_endpoint_lists_is_ready_only_where_it_is_listed() {
+    let mut pool = pool_with_adapters(&[None, Some(&[]), Some(&["a"]), Some(&["a", "b"])]);
+    assert_eq!(ready(&mut pool, "a"), [false, false, true, true]);
+    assert_eq!(ready(&mut pool, "b"), [false, false, false, true]);
+    for model in ["base", ""] {
+        assert_eq!(ready(&mut pool, model), [true; 4], "{model}");
+    }
+}
+
+#[test]
+fn equal_endpoints_yield_to_the_one_with_the_adapter() {
+    for holder in 0..4 {
+        let mut lists = [Some(&[][..]); 4];
+        lists[holder] = Some(&["a"]);
+        let mut pool = pool_with_adapters(&lists);
+        for prompt in 0..20 {
+            let pick = pool.pick(&cold(prompt), "a", TieKey(prompt), 1, at(1));
+            assert_eq!(pick.decision.ranking[0].endpoint.index(), holder);
+            assert!(!pick.loads_adapter);
+        }
+    }
+}
+
+#[test]
+fn a_pick_without_the_adapter_loads_it() {
+    let mut pool = pool_with_adapters(&[Some(&["a"]), None]);
+    let busy = EndpointMetrics {
+        waiting: 19,
+        running: 256,
+        adapters: Some(["a"].into_iter().collect()),
+        ..EndpointMetrics::default()
+    };
+    pool.update(EndpointId::new(0), at(2), &busy);
+    for (model, loads) in [("a", true), ("base", false)] {
+        let pick = pool.pick(&cold(1), model, TieKey(1), 1, at(2));
+        assert_eq!(pick.decision.ranking[0].endpoint, EndpointId::new(1));
+        assert_eq!(pick.loads_adapter, loads, "{model}");
+    }
 }
