@@ -31,7 +31,7 @@ pub use error::ConfigError;
 pub use health::HealthConfig;
 pub use keys::{KeyDoc, keys};
 pub use kind::Kind;
-pub use metrics::{Engine, MetricsConfig};
+pub use metrics::{Engine, GpuConfig, MetricsConfig};
 pub use override_host::OverrideHost;
 pub use pattern::Pattern;
 pub use pool::PoolConfig;

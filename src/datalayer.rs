@@ -10,6 +10,7 @@ pub mod engine;
 pub mod exposition;
 mod families;
 mod freshness;
+pub mod gpu;
 pub mod metrics;
 pub mod page;
 mod reading;

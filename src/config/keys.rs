@@ -143,6 +143,11 @@ const SCRAPE_TIMEOUT: Kind = Kind::Duration {
     min: Duration::from_millis(1),
     max: Duration::from_mins(1),
 };
+/// Nothing listens at port 0.
+const PORT: Kind = Kind::Whole {
+    min: 1,
+    max: 65_535,
+};
 /// Each block is an index entry per endpoint: blocks of a few tokens make the index many times
 /// larger than the caches it mirrors. Engines use at most hundreds of tokens a block.
 const BLOCK_TOKENS: Kind = Kind::Whole {
@@ -195,7 +200,10 @@ const KEYS: &[KeyDoc] = &[
     key("pools[].metrics.interval", SCRAPE_INTERVAL, "\"1s\"", "Time between two scrapes of an endpoint."),
     key("pools[].metrics.timeout", SCRAPE_TIMEOUT, "\"3s\"", "Time after which a scrape has failed."),
     key("pools[].metrics.cluster", Kind::Text(&text::CLUSTER_NAME), "null", "Another cluster with the same endpoints, for scrapes only; absent: the pool's."),
+    key("pools[].metrics.port", PORT, "null", "Port of the metrics text at each endpoint's address, with `metrics.cluster` having hosts at it; absent: the endpoint's."),
     key("pools[].metrics.engine", choice(&["auto", "vllm", "sglang", "trtllm", "triton"]), "\"auto\"", "Whose metric names to expect; `auto`: those each page has."),
+    key("pools[].metrics.gpuCluster", Kind::Text(&text::CLUSTER_NAME), "null", "A cluster with a DCGM exporter at each endpoint's address and `gpuPort`, read for GPU load; absent: none is read."),
+    key("pools[].metrics.gpuPort", PORT, "9400", "Port of the DCGM exporters."),
     section("pools[].scoring", "How candidates are chosen and weighed."),
     key("pools[].scoring.preset", choice(&["default", "low-latency", "batch", "many-adapter", "balanced"]), "\"default\"", "Defaults for a kind of traffic; keys given beside it win."),
     section("pools[].scoring.weights", "Weights of the factors; only their ratio counts."),

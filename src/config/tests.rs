@@ -32,7 +32,8 @@ fn full() -> Value {
             ],
             "metrics": {
                 "path": "/stats/prometheus?x", "interval": "500ms", "timeout": 0.25,
-                "cluster": "scrape", "engine": "vLLM"
+                "cluster": "scrape", "port": 9090, "engine": "vLLM",
+                "gpuCluster": "gpus", "gpuPort": 9401
             },
             "scoring": {
                 "preset": "Batch",

@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use super::adapters::Adapters;
 use super::exposition::{self, Labels, Sample};
 use super::families::{Families, Family, Series, Tells};
+use super::gpu;
 use super::metrics::EndpointMetrics;
-use super::reading::{add, count, fraction, percentage, raise, unix_seconds};
+use super::reading::{add, count, fraction, raise, unix_seconds};
 
 /// Engines told apart on one page; further ones count in sums and maxima but not in `engines` and
 /// `cache_tokens`. Data-parallel deployments stay in the hundreds; this bounds a hostile page.
@@ -71,19 +72,15 @@ impl<'a> Page<'a> {
     }
 
     fn read(&mut self, sample: &Sample<'a>) {
-        match sample.name {
-            // No engine's own: a DCGM exporter's series merged into the page.
-            b"DCGM_FI_DEV_GPU_UTIL" => raise(&mut self.gpu_utilisation, percentage(sample.value)),
-            // Absent with several API servers. On a merged page the youngest process counts.
-            b"process_start_time_seconds" => {
-                raise(&mut self.process_start, unix_seconds(sample.value));
-            }
-            _ => {
-                let mut families = self.families.list.iter();
-                if let Some(family) = families.find(|family| family.has(sample)) {
-                    self.read_family(family.tells, sample);
-                }
-            }
+        // Two families are no engine's own: that of a DCGM exporter merged into the page, and the
+        // process's start, absent with several API servers. The youngest process counts.
+        raise(&mut self.gpu_utilisation, gpu::utilisation(sample));
+        if sample.name == b"process_start_time_seconds" {
+            raise(&mut self.process_start, unix_seconds(sample.value));
+        }
+        let mut families = self.families.list.iter();
+        if let Some(family) = families.find(|family| family.has(sample)) {
+            self.read_family(family.tells, sample);
         }
     }
 

@@ -11,7 +11,7 @@ use xxhash_rust::xxh64::xxh64;
 use super::abi::{self, Buffer};
 use super::logger;
 use super::metrics::{Metrics, ScrapeResult};
-use super::scraper::{self, Scraper};
+use super::scraper::{self, Found, Scraper};
 use super::shared::{Leadership, SharedSnapshot};
 use super::stream::HttpStream;
 use super::watchdog::{self, Watchdog};
@@ -172,11 +172,20 @@ impl Running {
             return;
         };
         self.scraper.note(&router, &metrics, call, result);
-        if let (Some(found), Some(state)) = (found, router.pool_mut(call.pool)) {
-            state.update(call.endpoint, call.started, &found);
-            if let Some(unpublished) = self.unpublished.get_mut(call.pool) {
-                *unpublished = true;
+        let Some(state) = router.pool_mut(call.pool) else {
+            return;
+        };
+        match found {
+            Some(Found::Metrics(found)) => {
+                state.update(call.endpoint, call.started, &found);
+                if let Some(unpublished) = self.unpublished.get_mut(call.pool) {
+                    *unpublished = true;
+                }
             }
+            Some(Found::GpuUtilisation(found)) => {
+                state.update_gpu(call.endpoint, call.started, found);
+            }
+            None => {}
         }
     }
 }

@@ -1,41 +1,75 @@
 //! Reads the endpoints' metrics through Envoy's own clusters, by HTTP calls from the root context.
 
+use core::net::SocketAddr;
 use std::collections::BTreeMap;
 
 use proxy_wasm::hostcalls::dispatch_http_call;
 
 use super::abi::{self, Buffer, HeaderMap};
 use super::metrics::{Metrics, ScrapeResult};
-use crate::config::{Config, Engine};
-use crate::datalayer::{EndpointId, EndpointMetrics, ScrapePlan, engine};
+use crate::config::{Config, Engine, PoolConfig};
+use crate::datalayer::{EndpointId, EndpointMetrics, ScrapePlan, engine, gpu};
 use crate::flow::Router;
 use crate::time::Timestamp;
 
 pub(super) struct Scraper {
-    plans: Vec<ScrapePlan>,
+    sources: Vec<Source>,
     /// Calls under way, by the host's token; bounded by the endpoints.
     calls: BTreeMap<u32, Call>,
-    /// How each endpoint's latest scrape ended, by pool and endpoint.
+    /// How each endpoint's latest scrape ended, by source and endpoint.
     latest: BTreeMap<(usize, EndpointId), ScrapeResult>,
+}
+
+/// One kind of page of one pool's endpoints.
+struct Source {
+    pool: usize,
+    page: Page,
+    plan: ScrapePlan,
+}
+
+/// What a page is read for.
+#[derive(Clone, Copy)]
+enum Page {
+    /// The engine's metrics.
+    Engine(Engine),
+    /// The load of the GPUs beside it.
+    Gpu,
 }
 
 #[derive(Clone, Copy)]
 pub(super) struct Call {
+    /// The source's place.
+    source: usize,
     pub(super) pool: usize,
     pub(super) endpoint: EndpointId,
     pub(super) started: Timestamp,
-    /// Whose page is expected.
-    engine: Engine,
+    page: Page,
+}
+
+/// What a page said.
+pub(super) enum Found {
+    Metrics(EndpointMetrics),
+    /// In [0, 1].
+    GpuUtilisation(f64),
 }
 
 impl Scraper {
     pub(super) fn new(config: &Config) -> Self {
-        let plans = config.pools.iter().map(|pool| {
-            let metrics = &pool.metrics;
-            ScrapePlan::new(pool.endpoints.len(), metrics.interval, metrics.timeout)
-        });
+        let mut sources = Vec::new();
+        for (pool, config) in config.pools.iter().enumerate() {
+            let metrics = &config.metrics;
+            let pages = [
+                Some(Page::Engine(metrics.engine)),
+                metrics.gpu.as_ref().map(|_| Page::Gpu),
+            ];
+            for page in pages.into_iter().flatten() {
+                let plan =
+                    ScrapePlan::new(config.endpoints.len(), metrics.interval, metrics.timeout);
+                sources.push(Source { pool, page, plan });
+            }
+        }
         Self {
-            plans: plans.collect(),
+            sources,
             calls: BTreeMap::new(),
             latest: BTreeMap::new(),
         }
@@ -44,19 +78,19 @@ impl Scraper {
     /// Starts what is due. Returns the calls the host refused at once.
     pub(super) fn start_due(&mut self, router: &Router, now: Timestamp) -> Vec<Call> {
         let mut refused = Vec::new();
-        let pools = self.plans.iter_mut().zip(&router.config().pools);
-        for (pool, (plan, config)) in pools.enumerate() {
-            for endpoint in plan.start_due(now) {
+        for (at, source) in self.sources.iter_mut().enumerate() {
+            for endpoint in source.plan.start_due(now) {
                 let scrape = Call {
-                    pool,
+                    source: at,
+                    pool: source.pool,
                     endpoint,
                     started: now,
-                    engine: config.metrics.engine,
+                    page: source.page,
                 };
-                if let Some(token) = call(router, pool, endpoint) {
+                if let Some(token) = call(router, scrape) {
                     self.calls.insert(token, scrape);
                 } else {
-                    plan.ended(endpoint, now);
+                    source.plan.ended(endpoint, now);
                     refused.push(scrape);
                 }
             }
@@ -67,8 +101,8 @@ impl Scraper {
     /// The call behind `token` has ended.
     pub(super) fn ended(&mut self, token: u32) -> Option<Call> {
         let call = self.calls.remove(&token)?;
-        if let Some(plan) = self.plans.get_mut(call.pool) {
-            plan.ended(call.endpoint, call.started);
+        if let Some(source) = self.sources.get_mut(call.source) {
+            source.plan.ended(call.endpoint, call.started);
         }
         Some(call)
     }
@@ -82,7 +116,7 @@ impl Scraper {
         result: ScrapeResult,
     ) {
         metrics.scrape(call.pool, result);
-        let before = self.latest.insert((call.pool, call.endpoint), result);
+        let before = self.latest.insert((call.source, call.endpoint), result);
         let Some(pool) = router
             .pools()
             .get(call.pool)
@@ -97,42 +131,94 @@ impl Scraper {
         match (result, before) {
             (ScrapeResult::Ok, None) => {}
             (ScrapeResult::Ok, Some(_)) => {
-                log::info!("inline-epp: pool={pool} pod={name} metrics are back");
+                log::info!(
+                    "inline-epp: pool={pool} pod={name} {} are back",
+                    call.page.what()
+                );
             }
             (failed, _) => log::warn!(
-                "inline-epp: pool={pool} pod={name} metrics: {}; routing on what was last known",
+                "inline-epp: pool={pool} pod={name} {}: {}; routing on what was last known",
+                call.page.what(),
                 failed.as_str()
             ),
         }
     }
 }
 
-/// `GET`s the endpoint's metrics. The override header in the call makes the cluster's policy choose
-/// exactly this host.
-fn call(router: &Router, pool: usize, endpoint: EndpointId) -> Option<u32> {
-    let state = router.pools().get(pool)?;
-    let name = state.endpoint(endpoint)?.name.as_str();
-    let config = state.config();
-    let cluster = config.metrics.cluster.as_ref().unwrap_or(&config.cluster);
-    let headers = vec![
-        (":method", "GET"),
-        (":path", config.metrics.path.as_str()),
-        (":authority", name),
-        ("accept", "text/plain"),
-        (router.config().override_host.header.as_str(), name),
-    ];
-    dispatch_http_call(cluster, headers, None, Vec::new(), config.metrics.timeout).ok()
+impl Page {
+    /// For people.
+    const fn what(self) -> &'static str {
+        match self {
+            Self::Engine(_) => "metrics",
+            Self::Gpu => "GPU metrics",
+        }
+    }
+
+    fn read(self, text: &[u8]) -> Option<Found> {
+        match self {
+            Self::Engine(engine) => engine::read(engine, text).map(Found::Metrics),
+            Self::Gpu => gpu::read(text).map(Found::GpuUtilisation),
+        }
+    }
 }
 
-/// What the ended `call` brought. A host answers 504 for a time-out, 503 for a refused connection and
-/// no header at all for a reset.
-pub(super) fn read_answer(call: Call, body_size: usize) -> (ScrapeResult, Option<EndpointMetrics>) {
+/// Where a page is.
+struct Target<'a> {
+    cluster: &'a str,
+    path: &'a str,
+    address: SocketAddr,
+}
+
+impl<'a> Target<'a> {
+    fn new(config: &'a PoolConfig, page: Page, endpoint: SocketAddr) -> Option<Self> {
+        let metrics = &config.metrics;
+        let at = |port| SocketAddr::new(endpoint.ip(), port);
+        match page {
+            Page::Engine(_) => Some(Self {
+                cluster: metrics.cluster.as_ref().unwrap_or(&config.cluster),
+                path: &metrics.path,
+                address: metrics.port.map_or(endpoint, at),
+            }),
+            Page::Gpu => metrics.gpu.as_ref().map(|gpu| Self {
+                cluster: &gpu.cluster,
+                path: GPU_PATH,
+                address: at(gpu.port),
+            }),
+        }
+    }
+}
+
+/// A DCGM exporter has no other.
+const GPU_PATH: &str = "/metrics";
+
+/// `GET`s the page. The override header in the call makes the cluster's policy choose exactly this
+/// host.
+fn call(router: &Router, call: Call) -> Option<u32> {
+    let state = router.pools().get(call.pool)?;
+    let config = state.config();
+    let endpoint = state.endpoint(call.endpoint)?.address;
+    let target = Target::new(config, call.page, endpoint)?;
+    let host = target.address.to_string();
+    let headers = vec![
+        (":method", "GET"),
+        (":path", target.path),
+        (":authority", &host),
+        ("accept", "text/plain"),
+        (router.config().override_host.header.as_str(), &host),
+    ];
+    let timeout = config.metrics.timeout;
+    dispatch_http_call(target.cluster, headers, None, Vec::new(), timeout).ok()
+}
+
+/// What the ended `call` brought. A host answers 504 for a time-out, 503 for a refused connection
+/// and no header at all for a reset.
+pub(super) fn read_answer(call: Call, body_size: usize) -> (ScrapeResult, Option<Found>) {
     let status = abi::header(HeaderMap::HttpCallResponse, ":status").unwrap_or_default();
     match status.as_slice() {
         b"200" => {
             let page = abi::buffer(Buffer::HttpCallResponseBody, body_size).unwrap_or_default();
-            match engine::read(call.engine, &page) {
-                Some(metrics) => (ScrapeResult::Ok, Some(metrics)),
+            match call.page.read(&page) {
+                Some(found) => (ScrapeResult::Ok, Some(found)),
                 None => (ScrapeResult::Unreadable, None),
             }
         }

@@ -39,6 +39,8 @@ struct Known {
     /// Start of the scrape the metrics come from.
     scraped_at: Option<Timestamp>,
     metrics: EndpointMetrics,
+    /// GPU utilisation by the exporter beside it, and the start of that scrape.
+    exporter: Option<(Timestamp, f64)>,
 }
 
 /// A decision with what it was based on.
@@ -106,12 +108,23 @@ impl Pool {
         }
         known.scraped_at = Some(started);
         known.metrics = metrics.clone();
+        if known.metrics.gpu_utilisation.is_none() {
+            known.metrics.gpu_utilisation = known.exported(started, &self.config);
+        }
         self.in_flight.use_scrape(endpoint, started);
         let reported = metrics
             .cache_tokens
             .and_then(|tokens| blocks(tokens, &self.config.prefix));
         if let Some(capacity) = reported {
             self.index.set_capacity(endpoint, capacity);
+        }
+    }
+
+    /// Takes over the GPU utilisation, in [0, 1], that the exporter beside `endpoint` told. It
+    /// becomes part of the metrics with the endpoint's next scrape, where its own page tells none.
+    pub fn update_gpu(&mut self, endpoint: EndpointId, started: Timestamp, utilisation: f64) {
+        if let Some(known) = self.endpoints.get_mut(endpoint.index()) {
+            known.exporter = Some((started, utilisation));
         }
     }
 
@@ -285,7 +298,19 @@ impl Known {
             },
             scraped_at: None,
             metrics: EndpointMetrics::default(),
+            exporter: None,
         }
+    }
+
+    /// What the exporter told, unless that is stale at `now`: a load nobody renews would outlive
+    /// the endpoint's other numbers.
+    fn exported(&self, now: Timestamp, config: &PoolConfig) -> Option<f64> {
+        let (at, utilisation) = self.exporter?;
+        let fresh = config
+            .metrics
+            .interval
+            .saturating_mul(config.health.stale_after);
+        (now.since(at) <= fresh).then_some(utilisation)
     }
 
     /// Whether `model` is among the adapters it has loaded.

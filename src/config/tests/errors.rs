@@ -51,7 +51,7 @@ fn an_unknown_field_lists_the_known_ones() {
         "pools[0].metrics",
         json!({"intervall": "1s"}),
         "pools[0].metrics.intervall: unknown field, \
-         expected one of path, interval, timeout, cluster, engine",
+         expected one of path, interval, timeout, cluster, port, engine, gpuCluster, gpuPort",
     );
     check(
         "pool",
@@ -338,6 +338,16 @@ fn a_prompt_limit_below_one_block_is_refused() {
         "pools[0].prefix",
         json!({"blockTokens": 64, "maxTokens": 63}),
         "pools[0].prefix.maxTokens: expected a whole number of at least blockTokens, 64, found 63",
+    );
+}
+
+#[test]
+fn a_metrics_port_without_a_cluster_that_has_it_is_refused() {
+    check(
+        "pools[0].metrics",
+        json!({"port": 9090}),
+        "pools[0].metrics.port: expected a port only beside metrics.cluster, \
+         a cluster with hosts at that port, found 9090",
     );
 }
 

@@ -70,6 +70,13 @@ fn counts() {
         &[json!(1), json!(10_000)],
         &[json!(0), json!(10_001)],
     );
+    for port in ["port", "gpuPort"] {
+        check(
+            &format!("pools[0].metrics.{port}"),
+            &[json!(1), json!(65_535)],
+            &[json!(0), json!(65_536)],
+        );
+    }
 }
 
 #[test]

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::{full, minimal, parse, with};
 use crate::config::{
-    Capacity, Config, EndpointConfig, Engine, FailureMode, HealthConfig, Limits, LogLevel,
-    MetricsConfig, OverrideHost, Pattern, PendingCredit, PoolConfig, PoolMatch, PrefixConfig,
-    ScoringConfig, Weights,
+    Capacity, Config, EndpointConfig, Engine, FailureMode, GpuConfig, HealthConfig, Limits,
+    LogLevel, MetricsConfig, OverrideHost, Pattern, PendingCredit, PoolConfig, PoolMatch,
+    PrefixConfig, ScoringConfig, Weights,
 };
 
 fn weights([cache, load, queue, health, adapter]: [f64; 5]) -> Weights {
@@ -48,7 +48,9 @@ fn a_name_a_cluster_and_an_endpoint_are_enough() {
             interval: Duration::from_secs(1),
             timeout: Duration::from_secs(3),
             cluster: None,
+            port: None,
             engine: Engine::Auto,
+            gpu: None,
         },
         scoring: ScoringConfig {
             weights: weights([0.60, 0.20, 0.10, 0.05, 0.05]),
@@ -90,6 +92,22 @@ fn a_name_a_cluster_and_an_endpoint_are_enough() {
     assert_eq!(expected.warnings(), Vec::<String>::new());
 }
 
+/// The `metrics` section of the full configuration.
+fn full_metrics() -> MetricsConfig {
+    MetricsConfig {
+        path: "/stats/prometheus?x".to_owned(),
+        interval: Duration::from_millis(500),
+        timeout: Duration::from_millis(250),
+        cluster: Some("scrape".to_owned()),
+        port: Some(9090),
+        engine: Engine::Vllm,
+        gpu: Some(GpuConfig {
+            cluster: "gpus".to_owned(),
+            port: 9401,
+        }),
+    }
+}
+
 #[test]
 fn every_key_reaches_its_field() {
     let labels = [("llm-d.ai/role", "decode"), ("zone", "")]
@@ -108,13 +126,7 @@ fn every_key_reaches_its_field() {
             path_prefix: Some("/v1".to_owned()),
         },
         endpoints: vec![endpoint("10.0.0.1:8000"), second],
-        metrics: MetricsConfig {
-            path: "/stats/prometheus?x".to_owned(),
-            interval: Duration::from_millis(500),
-            timeout: Duration::from_millis(250),
-            cluster: Some("scrape".to_owned()),
-            engine: Engine::Vllm,
-        },
+        metrics: full_metrics(),
         scoring: ScoringConfig {
             weights: weights([5.0, 2.0, 1.5, 1.0, 0.5]),
             max_queue: 7,

@@ -383,3 +383,34 @@ fn a_pick_without_the_adapter_loads_it() {
         assert_eq!(pick.loads_adapter, loads, "{model}");
     }
 }
+
+/// The load of the only endpoint after its scrape at `millis` said `own`.
+fn load(pool: &mut Pool, millis: u64, own: Option<f64>) -> f64 {
+    let metrics = EndpointMetrics {
+        gpu_utilisation: own,
+        kv_utilisation: Some(0.25),
+        ..EndpointMetrics::default()
+    };
+    pool.update(EndpointId::new(0), at(millis), &metrics);
+    pool.candidates(&cold(1), "m", at(millis))[0].load()
+}
+
+#[test]
+fn the_exporters_gpu_load_counts_where_the_own_page_tells_none() {
+    let mut pool = pool(1, "");
+    assert!((load(&mut pool, 10, None) - 0.25).abs() < 1e-9);
+    pool.update_gpu(EndpointId::new(0), at(20), 0.75);
+    assert!((load(&mut pool, 30, None) - 0.75).abs() < 1e-9);
+    assert!((load(&mut pool, 40, Some(0.5)) - 0.5).abs() < 1e-9);
+    let shared = pool.snapshot().endpoints[0].metrics.gpu_utilisation;
+    assert_eq!(shared, Some(0.5));
+}
+
+#[test]
+fn gpu_load_that_the_exporter_stopped_telling_is_forgotten() {
+    let mut pool = pool(1, "");
+    pool.update_gpu(EndpointId::new(0), at(20), 0.75);
+    assert!((load(&mut pool, 3_020, None) - 0.75).abs() < 1e-9);
+    assert!((load(&mut pool, 3_021, None) - 0.25).abs() < 1e-9);
+    assert_eq!(pool.snapshot().endpoints[0].metrics.gpu_utilisation, None);
+}
