@@ -200,7 +200,7 @@ const KEYS: &[KeyDoc] = &[
     key("pools[].metrics.interval", SCRAPE_INTERVAL, "\"1s\"", "Time between two scrapes of an endpoint."),
     key("pools[].metrics.timeout", SCRAPE_TIMEOUT, "\"3s\"", "Time after which a scrape has failed."),
     key("pools[].metrics.cluster", Kind::Text(&text::CLUSTER_NAME), "null", "Another cluster with the same endpoints, for scrapes only; absent: the pool's."),
-    key("pools[].metrics.port", PORT, "null", "Port of the metrics text at each endpoint's address, with `metrics.cluster` having hosts at it; absent: the endpoint's."),
+    key("pools[].metrics.port", PORT, "null", "Port of the metrics text at each endpoint's address; `metrics.cluster` then has the hosts at that port. Absent: the endpoint's."),
     key("pools[].metrics.engine", choice(&["auto", "vllm", "sglang", "trtllm", "triton"]), "\"auto\"", "Whose metric names to expect; `auto`: those each page has."),
     key("pools[].metrics.gpuCluster", Kind::Text(&text::CLUSTER_NAME), "null", "A cluster with a DCGM exporter at each endpoint's address and `gpuPort`, read for GPU load; absent: none is read."),
     key("pools[].metrics.gpuPort", PORT, "9400", "Port of the DCGM exporters."),

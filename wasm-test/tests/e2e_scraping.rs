@@ -1,9 +1,13 @@
 //! How the servers' metrics are read: once for all workers, each server by itself, and what old
 //! numbers do.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use axum::Router;
+use axum::routing::get;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
 use wasm_test::sim::{Hold, Overrides, SimServer};
 use wasm_test::testbed::{POOL, Testbed, eventually, prompt};
 
@@ -64,6 +68,60 @@ async fn a_scrape_reaches_exactly_its_server() {
         assert_eq!(depth, waiting);
     }
     assert_eq!(scraped(&testbed, "error").await, 0);
+}
+
+/// Starts what serves `page` under `/metrics`, and returns its port.
+async fn exporter(page: &'static str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let port = listener.local_addr().expect("an address").port();
+    let routes = Router::new().route("/metrics", get(async move || page));
+    tokio::spawn(async move { axum::serve(listener, routes).await });
+    port
+}
+
+/// A copy of the pool's cluster, with the only server's address at `port`.
+fn sibling(tree: &mut Value, name: &str, port: u16) {
+    let clusters = &mut tree["static_resources"]["clusters"];
+    let mut cluster = clusters[0].clone();
+    cluster["name"] = json!(name);
+    cluster["load_assignment"]["cluster_name"] = json!(name);
+    let host = &mut cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0];
+    host["endpoint"]["address"]["socket_address"]["port_value"] = json!(port);
+    clusters.as_array_mut().expect("a list").push(cluster);
+}
+
+#[tokio::test]
+async fn metrics_and_gpu_load_come_from_other_ports() {
+    let metrics = exporter("sglang:num_queue_reqs 4\nsglang:token_usage 0.5\n").await;
+    let gpu = exporter("DCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 75\n").await;
+    let testbed = Testbed::with_servers(1)
+        .bootstrap(move |tree| {
+            sibling(tree, "scrape", metrics);
+            sibling(tree, "gpus", gpu);
+        })
+        .pool(move |pool| {
+            pool["metrics"]["cluster"] = json!("scrape");
+            pool["metrics"]["port"] = json!(metrics);
+            pool["metrics"]["gpuCluster"] = json!("gpus");
+            pool["metrics"]["gpuPort"] = json!(gpu);
+        })
+        .start_unscraped()
+        .await;
+    let server = testbed.servers()[0].address();
+    eventually("the other port's queue", async || {
+        let depth = testbed.of_pod("epp_queue_depth", server).await;
+        (depth == 4).then_some(())
+    })
+    .await;
+    // Nothing cached: 0.20·(1 − 0.75) + 0.10·(1 − 4/20) + 0.05 + 0.05
+    let number = Cell::new(0);
+    eventually("the exporter's load", async || {
+        let text = prompt(&format!("client {}", number.replace(number.get() + 1)), 600);
+        let answer = testbed.complete(&text).await;
+        (answer.score() == "0.2300").then_some(())
+    })
+    .await;
+    assert_eq!(scrapes(&testbed.servers()[0]), 0);
 }
 
 #[tokio::test]

@@ -75,17 +75,20 @@ impl Setup {
         self.plugin(move |plugin| patch(&mut plugin["pools"][0]))
     }
 
+    /// Changes Envoy's bootstrap.
+    #[must_use]
+    pub fn bootstrap(mut self, patch: impl Fn(&mut Value) + Send + Sync + 'static) -> Self {
+        self.envoy = self.envoy.bootstrap(patch);
+        self
+    }
+
     /// Changes the HTTP connection manager of the first listener.
     #[must_use]
-    pub fn connection_manager(
-        mut self,
-        patch: impl Fn(&mut Value) + Send + Sync + 'static,
-    ) -> Self {
-        self.envoy = self.envoy.bootstrap(move |tree| {
+    pub fn connection_manager(self, patch: impl Fn(&mut Value) + Send + Sync + 'static) -> Self {
+        self.bootstrap(move |tree| {
             let listener = &mut tree["static_resources"]["listeners"][0];
             patch(&mut listener["filter_chains"][0]["filters"][0]["typed_config"]);
-        });
-        self
+        })
     }
 
     /// Starts everything and waits until Envoy has scraped every server.
