@@ -258,7 +258,7 @@ async fn fail_close_refuses_while_nobody_is_fit() {
         .await;
     let answer = testbed.complete(&prompt("any", 600)).await;
     assert_eq!(answer.status, 503);
-    let body: serde_json::Value = serde_json::from_slice(&answer.body).expect("JSON");
+    let body: Value = serde_json::from_slice(&answer.body).expect("JSON");
     assert_eq!(body["error"]["code"], 503);
     assert_eq!(answer.header("content-type"), Some("application/json"));
     assert_eq!(testbed.fallbacks("no_candidates").await, 1);
