@@ -1,5 +1,7 @@
 //! How doubt about an endpoint is weighed.
 
+use core::time::Duration;
+
 use super::error::ConfigError;
 use super::fields::Fields;
 
@@ -10,6 +12,8 @@ pub struct HealthConfig {
     pub stale_after: u32,
     /// Freshness in [0, 1] at ten intervals and beyond.
     pub stale_floor: f64,
+    /// How long a failed answer counts.
+    pub error_window: Duration,
 }
 
 impl HealthConfig {
@@ -17,6 +21,7 @@ impl HealthConfig {
         Ok(Self {
             stale_after: fields.whole("staleAfter")?,
             stale_floor: fields.number("staleFloor")?,
+            error_window: fields.duration("errorWindow")?,
         })
     }
 }

@@ -138,6 +138,11 @@ const SCRAPE_INTERVAL: Kind = Kind::Duration {
     min: Duration::from_millis(50),
     max: Duration::from_mins(10),
 };
+/// A window is cut into ten parts; longer ones would keep a healed endpoint out for minutes.
+const ERROR_WINDOW: Kind = Kind::Duration {
+    min: Duration::from_secs(1),
+    max: Duration::from_mins(10),
+};
 /// Zero would fail every scrape; an answer a minute late describes another time.
 const SCRAPE_TIMEOUT: Kind = Kind::Duration {
     min: Duration::from_millis(1),
@@ -227,6 +232,7 @@ const KEYS: &[KeyDoc] = &[
     section("pools[].health", "How doubt about an endpoint is weighed."),
     key("pools[].health.staleAfter", STALE_AFTER, "3", "Scrape intervals after which metrics count less."),
     key("pools[].health.staleFloor", SHARE, "0.5", "Health of an endpoint whose metrics are ten intervals old or older."),
+    key("pools[].health.errorWindow", ERROR_WINDOW, "\"10s\"", "How long a failed answer (5xx, reset, time-out) counts against an endpoint."),
     section("overrideHost", "How the pick reaches Envoy."),
     key("overrideHost.mode", Kind::Choice { names: &["header"], later: &["statefulSession"] }, "\"header\"", "Through a header that the cluster's `override_host` policy reads."),
     key("overrideHost.header", Kind::Text(&text::HEADER_NAME), "\"x-gateway-destination-endpoint\"", "That header."),
@@ -247,7 +253,6 @@ const LATER_KEYS: &[LaterKey] = &[
     later("pools[].endpointPickerConfig", "set weights and limits under pools[].scoring"),
     later("pools[].disaggregation", "leave it out: prefill and decode run on the picked endpoint"),
     later("pools[].prefix.forgetOnMiss", "leave it out"),
-    later("pools[].health.errorWindow", "leave it out"),
     later("limits.logSlots", "leave it out: workers do not share their state yet"),
     later("console", "read the metrics on Envoy's admin port"),
 ];

@@ -45,7 +45,7 @@ fn full() -> Value {
                 "blockTokens": 128, "autoTune": false, "maxTokens": 65536,
                 "capacityBlocks": 1000, "pendingCredit": "FULL"
             },
-            "health": {"staleAfter": 5, "staleFloor": 0.25}
+            "health": {"staleAfter": 5, "staleFloor": 0.25, "errorWindow": "4s"}
         }],
         "overrideHost": {"mode": "Header", "header": "X-Pick", "fallbacks": 3},
         "maxBufferedBytes": "32Mi",

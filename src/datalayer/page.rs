@@ -15,7 +15,7 @@ use super::reading::{add, count, fraction, raise, unix_seconds};
 
 /// Engines told apart on one page; further ones count in sums and maxima but not in `engines` and
 /// `cache_tokens`. Data-parallel deployments stay in the hundreds; this bounds a hostile page.
-pub const MAX_ENGINES: usize = 1024;
+pub(super) const MAX_ENGINES: usize = 1024;
 
 /// Reads the page `text` by the table `families`; `None` when it holds no usable sample of them.
 pub(super) fn read(families: &'static Families, text: &[u8]) -> Option<EndpointMetrics> {

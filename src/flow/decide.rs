@@ -177,39 +177,49 @@ fn route(
         .unwrap_or(reason);
     let nobody_fit =
         failure_mode == FailureMode::FailClose && exception == Some(Reason::NoCandidates);
-    let first = pick.decision.ranking.first().filter(|_| !nobody_fit);
-    let Some(endpoint) = first.map(|ranked| ranked.endpoint) else {
+    if nobody_fit || pick.decision.ranking.is_empty() {
         let reason = if nobody_fit {
             Reason::NoCandidates
         } else {
             Reason::NoEndpoints
         };
-        commands.push(Command::Count(Count::Fallback { pool, reason }));
-        if failure_mode == FailureMode::FailClose {
-            commands.push(Command::Reply {
-                status: 503,
-                body: REFUSAL,
-            });
-            return Outcome::Refused;
-        }
-        let debug = debug_headers.then_some(Debug { reason, pick: None });
-        return Outcome::Routed {
-            pool,
-            ticket: None,
-            debug,
-        };
-    };
+        return without_choice(pool, reason, failure_mode, debug_headers, commands);
+    }
     commands.push(Command::SetRequestHeader(
         header.into(),
         destinations(state, &pick),
     ));
     count(&pick, pool, model, reason, commands);
     let debug = debug_headers.then(|| Debug::new(state, &pick, reason));
-    let ticket = Ticket::open(state, endpoint, chain.blocks, now);
+    let offered = pick.decision.ranking.iter().map(|ranked| ranked.endpoint);
+    let ticket = Ticket::open(state, offered.collect(), chain.blocks, now);
     Outcome::Routed {
         pool,
-        ticket: Some(ticket),
+        ticket,
         debug,
+    }
+}
+
+/// No endpoint to name: the cluster's own policy chooses, or the client is told.
+fn without_choice(
+    pool: usize,
+    reason: Reason,
+    failure_mode: FailureMode,
+    debug_headers: bool,
+    commands: &mut Vec<Command>,
+) -> Outcome {
+    commands.push(Command::Count(Count::Fallback { pool, reason }));
+    if failure_mode == FailureMode::FailClose {
+        commands.push(Command::Reply {
+            status: 503,
+            body: REFUSAL,
+        });
+        return Outcome::Refused;
+    }
+    Outcome::Routed {
+        pool,
+        ticket: None,
+        debug: debug_headers.then_some(Debug { reason, pick: None }),
     }
 }
 

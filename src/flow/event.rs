@@ -35,6 +35,8 @@ pub enum Event<'a> {
         by_upstream: bool,
         /// The server's address.
         upstream: Option<SocketAddr>,
+        /// How many endpoints were tried and failed before that.
+        failed_attempts: usize,
     },
     /// Bytes of the response's body came.
     ResponseBody,

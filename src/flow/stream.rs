@@ -42,6 +42,15 @@ pub(super) struct Held {
     pub(super) truncated: bool,
 }
 
+/// How a response began, as the host tells it.
+#[derive(Clone, Copy)]
+struct Response {
+    status: u16,
+    by_upstream: bool,
+    upstream: Option<SocketAddr>,
+    failed_attempts: usize,
+}
+
 #[derive(Debug)]
 struct Routed {
     pool: usize,
@@ -77,9 +86,18 @@ impl Stream {
                 status,
                 by_upstream,
                 upstream,
-            } => self.response_headers(router, status, by_upstream, upstream, now),
+                failed_attempts,
+            } => {
+                let response = Response {
+                    status,
+                    by_upstream,
+                    upstream,
+                    failed_attempts,
+                };
+                self.response_headers(router, response, now)
+            }
             Event::ResponseBody => self.response_body(router),
-            Event::Finished { upstream_reset } => self.finished(router, upstream_reset),
+            Event::Finished { upstream_reset } => self.finished(router, upstream_reset, now),
         }
     }
 
@@ -255,9 +273,7 @@ impl Stream {
     fn response_headers(
         &mut self,
         router: &mut Router,
-        status: u16,
-        by_upstream: bool,
-        upstream: Option<SocketAddr>,
+        response: Response,
         now: Timestamp,
     ) -> Step {
         let State::Routed(sent) = &mut self.state else {
@@ -267,14 +283,14 @@ impl Stream {
             "x-request-id",
             sent.request_id.clone(),
         )];
-        sent.response_began |= by_upstream;
+        sent.response_began |= response.by_upstream;
         let pool = sent.pool;
         if let (Some(ticket), Some(state)) = (&mut sent.ticket, router.pool_mut(pool)) {
-            let endpoint = upstream.and_then(|address| state.find(address));
             let served = Served {
-                by_upstream,
-                endpoint,
-                status,
+                by_upstream: response.by_upstream,
+                endpoint: response.upstream.and_then(|address| state.find(address)),
+                status: response.status,
+                failed_attempts: response.failed_attempts,
             };
             if let Some((from, to)) = ticket.served(state, served, now) {
                 for (endpoint, change) in [(from, -1), (to, 1)] {
@@ -308,7 +324,7 @@ impl Stream {
         Step::default()
     }
 
-    fn finished(&mut self, router: &mut Router, upstream_reset: bool) -> Step {
+    fn finished(&mut self, router: &mut Router, upstream_reset: bool, now: Timestamp) -> Step {
         let mut step = Step::default();
         let State::Routed(sent) = core::mem::replace(&mut self.state, State::Passed) else {
             return step;
@@ -330,6 +346,9 @@ impl Stream {
             }
         }
         if let Some(state) = router.pool_mut(pool) {
+            if upstream_reset && sent.response_began {
+                ticket.broken_off(state, now);
+            }
             ticket.close(state);
         }
         step

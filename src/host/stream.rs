@@ -100,10 +100,12 @@ impl HttpContext for HttpStream {
         let status = abi::header(HeaderMap::Response, ":status").unwrap_or_default();
         let details = abi::property("response\0code_details").unwrap_or_default();
         let upstream = abi::property("upstream\0address").unwrap_or_default();
+        let by_upstream = details == b"via_upstream";
         self.handle(Event::ResponseHeaders {
             status: parse(&status).unwrap_or(0),
-            by_upstream: details == b"via_upstream",
+            by_upstream,
             upstream: parse::<SocketAddr>(&upstream),
+            failed_attempts: failed_attempts(&details, by_upstream),
         })
     }
 
@@ -247,6 +249,29 @@ fn obey(shared: &Shared, command: Command) {
     if let Err(error) = done {
         log::debug!("the host refused a call: {error:?}");
     }
+}
+
+/// How many endpoints were tried in vain: all but the last where a server answered, all of them
+/// where none did, and none where the request never went out (a 413, say).
+fn failed_attempts(details: &[u8], by_upstream: bool) -> usize {
+    let by_endpoints = [
+        b"upstream_reset".as_slice(),
+        b"response_timeout",
+        b"upstream_per_try",
+    ];
+    if !by_upstream
+        && !by_endpoints
+            .iter()
+            .any(|prefix| details.starts_with(prefix))
+    {
+        return 0;
+    }
+    let attempts = abi::property("upstream\0request_attempt_count").unwrap_or_default();
+    let attempts = attempts
+        .first_chunk()
+        .map_or(1, |bytes| u64::from_le_bytes(*bytes));
+    let attempts = usize::try_from(attempts).unwrap_or(usize::MAX);
+    attempts.saturating_sub(usize::from(by_upstream))
 }
 
 fn is_decision(command: &Command) -> bool {

@@ -1,6 +1,7 @@
 //! One pool of model servers: its endpoints and all that is known of them.
 
 use core::net::SocketAddr;
+use core::time::Duration;
 use std::collections::BTreeMap;
 
 use xxhash_rust::xxh64::xxh64;
@@ -8,11 +9,11 @@ use xxhash_rust::xxh64::xxh64;
 use super::{InFlight, LoadGuard};
 use crate::config::{Capacity, PoolConfig, PrefixConfig};
 use crate::datalayer::{
-    Endpoint, EndpointId, EndpointMetrics, EndpointSnapshot, PoolSnapshot, freshness,
+    Endpoint, EndpointId, EndpointMetrics, EndpointSnapshot, Outcomes, PoolSnapshot, freshness,
 };
 use crate::prefix::{Chain, PrefixIndex};
 use crate::scheduling::picker::TieKey;
-use crate::scheduling::{Candidate, Decision, Profile, five_factor};
+use crate::scheduling::{Candidate, Decision, Profile, Ranked, five_factor};
 use crate::time::Timestamp;
 
 /// Blocks an endpoint is thought to have room for while it reports nothing (llm-d's default).
@@ -41,7 +42,14 @@ struct Known {
     metrics: EndpointMetrics,
     /// GPU utilisation by the exporter beside it, and the start of that scrape.
     exporter: Option<(Timestamp, f64)>,
+    /// How its latest answers turned out.
+    outcomes: Outcomes,
+    /// When it last got a request although it was unfit.
+    probed: Option<Timestamp>,
 }
+
+/// An unfit endpoint gets one request in this time: how its recovery is noticed.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A decision with what it was based on.
 #[derive(Clone, Debug, PartialEq)]
@@ -161,7 +169,8 @@ impl Pool {
         now: Timestamp,
     ) -> Pick {
         let candidates = self.candidates(chain, model, now);
-        let decision = self.profile.run(&candidates, tie, count);
+        let mut decision = self.profile.run(&candidates, tie, count);
+        self.probe(&mut decision, &candidates, count, now);
         let first = decision.ranking.first().map(|ranked| ranked.endpoint);
         let first = candidates
             .iter()
@@ -171,6 +180,14 @@ impl Pool {
             total_blocks: block_count(chain),
             loads_adapter: first.is_some_and(|candidate| !candidate.adapter_ready),
             decision,
+        }
+    }
+
+    /// An answer of `id` came, or failed to: a 5xx, a reset, a time-out.
+    pub fn record_outcome(&mut self, id: EndpointId, now: Timestamp, failed: bool) {
+        let window = self.config.health.error_window;
+        if let Some(known) = self.endpoints.get_mut(id.index()) {
+            known.outcomes.record(now, window, failed);
         }
     }
 
@@ -199,7 +216,7 @@ impl Pool {
             return false;
         };
         let candidate = self.candidate(id, known, &Chain::default(), now);
-        candidate.health >= scoring.min_health && candidate.truly_waiting() < scoring.max_queue
+        candidate.fitness >= scoring.min_health && candidate.truly_waiting() < scoring.max_queue
     }
 
     /// (block, endpoint) pairs in the index.
@@ -251,19 +268,59 @@ impl Pool {
             kv_utilisation: known.metrics.kv_utilisation,
             gpu_utilisation: known.metrics.gpu_utilisation,
             health: self.health_of(known, now),
+            fitness: self.fitness_of(known, now),
             adapter_ready: true,
         }
+    }
+
+    fn fitness_of(&self, known: &Known, now: Timestamp) -> f64 {
+        known.outcomes.success(now, self.config.health.error_window)
     }
 
     fn health_of(&self, known: &Known, now: Timestamp) -> f64 {
         let age = known.scraped_at.map(|at| now.since(at));
         let health = &self.config.health;
-        freshness(
+        let freshness = freshness(
             age,
             self.config.metrics.interval,
             health.stale_after,
             health.stale_floor,
-        )
+        );
+        freshness * self.fitness_of(known, now)
+    }
+
+    /// Puts an unfit endpoint whose turn has come before all others, which then take over if it
+    /// fails.
+    fn probe(
+        &mut self,
+        decision: &mut Decision,
+        candidates: &[Candidate],
+        count: usize,
+        now: Timestamp,
+    ) {
+        let min_health = self.config.scoring.min_health;
+        let due = candidates.iter().find(|candidate| {
+            let probed = self.endpoints.get(candidate.endpoint.index());
+            let probed = probed.and_then(|known| known.probed);
+            candidate.fitness < min_health
+                && probed.is_none_or(|last| now.since(last) >= PROBE_INTERVAL)
+        });
+        // Alone it would be no probe but the whole list; and with nobody fit all get requests.
+        let (Some(due), None) = (due, decision.exception) else {
+            return;
+        };
+        if count < 2 || decision.ranking.is_empty() {
+            return;
+        }
+        if let Some(known) = self.endpoints.get_mut(due.endpoint.index()) {
+            known.probed = Some(now);
+        }
+        let probe = Ranked {
+            endpoint: due.endpoint,
+            score: self.profile.composite(due),
+        };
+        let others = core::mem::take(&mut decision.ranking);
+        decision.ranking = core::iter::once(probe).chain(others).take(count).collect();
     }
 
     /// Closes the load guard where too much is open.
@@ -272,7 +329,7 @@ impl Pool {
         let healthy = || {
             candidates
                 .iter()
-                .filter(|one| one.health >= scoring.min_health)
+                .filter(|one| one.fitness >= scoring.min_health)
         };
         let count = u32::try_from(healthy().count()).unwrap_or(u32::MAX);
         let open = healthy()
@@ -299,6 +356,8 @@ impl Known {
             scraped_at: None,
             metrics: EndpointMetrics::default(),
             exporter: None,
+            outcomes: Outcomes::default(),
+            probed: None,
         }
     }
 

@@ -12,6 +12,8 @@ pub struct Ticket {
     lease: Option<Lease>,
     /// Pending at the lease's endpoint.
     blocks: Vec<BlockHash>,
+    /// The endpoints the request is offered to, one an attempt.
+    offered: Vec<EndpointId>,
 }
 
 /// How the response began.
@@ -23,21 +25,26 @@ pub struct Served {
     pub endpoint: Option<EndpointId>,
     /// HTTP status.
     pub status: u16,
+    /// How many of the endpoints that were offered, from the first on, failed to answer.
+    pub failed_attempts: usize,
 }
 
 impl Ticket {
-    /// Sends a request with `blocks` to `endpoint`: they are pending there, the lease is open.
+    /// Sends a request with `blocks` to the first of `offered`: they are pending there, the lease is
+    /// open. The others are tried in their order where it fails. `None` when nobody is offered.
     pub fn open(
         pool: &mut Pool,
-        endpoint: EndpointId,
+        offered: Vec<EndpointId>,
         blocks: Vec<BlockHash>,
         now: Timestamp,
-    ) -> Self {
+    ) -> Option<Self> {
+        let endpoint = *offered.first()?;
         pool.index.record(endpoint, &blocks);
-        Self {
+        Some(Self {
             lease: Some(pool.in_flight.open(endpoint, now)),
             blocks,
-        }
+            offered,
+        })
     }
 
     /// Where the request counts.
@@ -57,10 +64,15 @@ impl Ticket {
         now: Timestamp,
     ) -> Option<(EndpointId, EndpointId)> {
         let picked = self.endpoint()?;
+        for &failed in self.offered.iter().take(response.failed_attempts) {
+            pool.record_outcome(failed, now, true);
+        }
         let Some(to) = response.endpoint.filter(|_| response.by_upstream) else {
             self.take_back(pool);
             return None;
         };
+        // What the client did wrong, and 429, says nothing about the server.
+        pool.record_outcome(to, now, response.status >= 500);
         let succeeded = (200..300).contains(&response.status);
         let moved = to != picked;
         if moved {
@@ -86,6 +98,13 @@ impl Ticket {
         let blocks = core::mem::take(&mut self.blocks);
         if let Some(endpoint) = self.endpoint() {
             pool.index.confirm(endpoint, &blocks);
+        }
+    }
+
+    /// The server broke the response off.
+    pub fn broken_off(&self, pool: &mut Pool, now: Timestamp) {
+        if let Some(endpoint) = self.endpoint() {
+            pool.record_outcome(endpoint, now, true);
         }
     }
 

@@ -27,8 +27,11 @@ pub struct Candidate {
     pub kv_utilisation: Option<f64>,
     /// GPU utilisation in [0, 1].
     pub gpu_utilisation: Option<f64>,
-    /// Health in [0, 1].
+    /// Health in [0, 1]: fitness, and how fresh its metrics are.
     pub health: f64,
+    /// How well its latest answers turned out, in [0, 1]. Unlike health it does not fall because
+    /// metrics are old: that alone takes nobody out of the running.
+    pub fitness: f64,
     /// The adapter the request wants is loaded, or it wants none.
     pub adapter_ready: bool,
 }

@@ -37,6 +37,7 @@ fn idle(id: u16) -> Candidate {
         kv_utilisation: Some(0.0),
         gpu_utilisation: None,
         health: 1.0,
+        fitness: 1.0,
         adapter_ready: true,
     }
 }
@@ -207,7 +208,7 @@ fn a_warm_busy_endpoint_beats_a_cold_idle_one() {
 fn the_unhealthy_are_no_candidates() {
     let ill = Candidate {
         matched_blocks: 10,
-        health: 0.299,
+        fitness: 0.299,
         ..idle(1)
     };
     assert_eq!(picks(&[idle(0), ill]), [0]);
@@ -253,7 +254,7 @@ fn all_over_the_limit_still_serves_the_best_of_the_healthy() {
         ..idle(id)
     };
     let ill = Candidate {
-        health: 0.1,
+        fitness: 0.1,
         ..idle(2)
     };
     let decision = five_factor(&config()).run(&[over(0, 30), over(1, 20), ill], TieKey(7), 10);
@@ -270,7 +271,7 @@ fn all_over_the_limit_still_serves_the_best_of_the_healthy() {
 #[test]
 fn none_healthy_still_serves() {
     let ill = |id| Candidate {
-        health: 0.1,
+        fitness: 0.1,
         ..idle(id)
     };
     let decision = five_factor(&config()).run(&[ill(0), ill(1)], TieKey(7), 10);

@@ -165,6 +165,7 @@ fn candidates() -> impl Strategy<Value = Candidate> {
             kv_utilisation,
             gpu_utilisation,
             health,
+            fitness: 1.0,
             adapter_ready,
         };
         (candidate.truly_waiting() < 20).then_some(candidate)

@@ -294,7 +294,6 @@ fn keys_of_later_versions_are_refused_by_name() {
             "leave it out: prefill and decode run on the picked endpoint",
         ),
         ("pools[0].prefix.forgetOnMiss", "leave it out"),
-        ("pools[0].health.errorWindow", "leave it out"),
         (
             "limits.logSlots",
             "leave it out: workers do not share their state yet",

@@ -71,6 +71,7 @@ fn a_name_a_cluster_and_an_endpoint_are_enough() {
         health: HealthConfig {
             stale_after: 3,
             stale_floor: 0.5,
+            error_window: Duration::from_secs(10),
         },
     };
     let expected = Config {
@@ -146,6 +147,7 @@ fn every_key_reaches_its_field() {
         health: HealthConfig {
             stale_after: 5,
             stale_floor: 0.25,
+            error_window: Duration::from_secs(4),
         },
     };
     let expected = Config {

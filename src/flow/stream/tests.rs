@@ -70,6 +70,7 @@ fn response(stream: &mut Stream, router: &mut Router, status: u16, from: &str) -
         status,
         by_upstream: true,
         upstream: from.parse().ok(),
+        failed_attempts: 0,
     };
     stream.handle(router, event, at(3))
 }

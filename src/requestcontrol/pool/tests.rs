@@ -1,3 +1,6 @@
+mod adapters;
+mod health;
+
 use core::time::Duration;
 
 use super::*;
@@ -47,7 +50,7 @@ fn send(pool: &mut Pool, prompt: &Chain) -> (usize, Ticket) {
     let endpoint = pick.decision.ranking[0].endpoint;
     (
         endpoint.index(),
-        Ticket::open(pool, endpoint, prompt.blocks.clone(), at(1)),
+        Ticket::open(pool, vec![endpoint], prompt.blocks.clone(), at(1)).unwrap(),
     )
 }
 
@@ -56,6 +59,7 @@ fn answered(endpoint: u16, status: u16) -> Served {
         by_upstream: true,
         endpoint: Some(EndpointId::new(endpoint)),
         status,
+        failed_attempts: 0,
     }
 }
 
@@ -149,6 +153,7 @@ fn only_a_2xx_of_the_server_confirms_blocks() {
                 by_upstream: false,
                 endpoint: None,
                 status: 503,
+                failed_attempts: 0,
             },
             0,
         ),
@@ -161,7 +166,8 @@ fn only_a_2xx_of_the_server_confirms_blocks() {
         ),
     ] {
         let mut pool = pool(2, "");
-        let mut ticket = Ticket::open(&mut pool, EndpointId::new(0), cold(1).blocks, at(1));
+        let mut ticket =
+            Ticket::open(&mut pool, vec![EndpointId::new(0)], cold(1).blocks, at(1)).unwrap();
         assert_eq!(matched(&mut pool, &cold(1)), [10, 0]);
         assert_eq!(ticket.served(&mut pool, served, at(2)), None);
         ticket.answered(&mut pool);
@@ -178,7 +184,8 @@ fn only_a_2xx_of_the_server_confirms_blocks() {
 #[test]
 fn headers_of_a_stream_confirm_nothing_before_its_first_byte() {
     let mut pool = pool(2, r#","scoring":{"preset":"balanced"}"#);
-    let mut ticket = Ticket::open(&mut pool, EndpointId::new(0), cold(1).blocks, at(1));
+    let mut ticket =
+        Ticket::open(&mut pool, vec![EndpointId::new(0)], cold(1).blocks, at(1)).unwrap();
     ticket.served(&mut pool, answered(0, 200), at(2));
     assert_eq!(matched(&mut pool, &cold(1)), [0, 0]);
     ticket.answered(&mut pool);
@@ -190,7 +197,8 @@ fn headers_of_a_stream_confirm_nothing_before_its_first_byte() {
 #[test]
 fn a_request_given_up_before_its_first_byte_leaves_nothing_behind() {
     let mut pool = pool(2, "");
-    let mut ticket = Ticket::open(&mut pool, EndpointId::new(0), cold(1).blocks, at(1));
+    let mut ticket =
+        Ticket::open(&mut pool, vec![EndpointId::new(0)], cold(1).blocks, at(1)).unwrap();
     ticket.served(&mut pool, answered(1, 200), at(2));
     ticket.close(&mut pool);
     assert_eq!(pool.indexed_blocks(), 0);
@@ -200,7 +208,8 @@ fn a_request_given_up_before_its_first_byte_leaves_nothing_behind() {
 #[test]
 fn blocks_and_lease_move_to_the_endpoint_that_served() {
     let mut pool = pool(3, "");
-    let mut ticket = Ticket::open(&mut pool, EndpointId::new(0), cold(1).blocks, at(1));
+    let mut ticket =
+        Ticket::open(&mut pool, vec![EndpointId::new(0)], cold(1).blocks, at(1)).unwrap();
     let moved = ticket.served(&mut pool, answered(2, 200), at(2));
     assert_eq!(moved, Some((EndpointId::new(0), EndpointId::new(2))));
     assert_eq!(matched(&mut pool, &cold(1)), [0, 0, 10]);
@@ -232,7 +241,13 @@ fn reported_cache_size_becomes_index_capacity() {
     let capacity = |extra: &str| {
         let mut pool = pool(1, extra);
         pool.update(EndpointId::new(0), at(1), &reported);
-        let ticket = Ticket::open(&mut pool, EndpointId::new(0), chain(1, 40).blocks, at(1));
+        let ticket = Ticket::open(
+            &mut pool,
+            vec![EndpointId::new(0)],
+            chain(1, 40).blocks,
+            at(1),
+        )
+        .unwrap();
         let held = pool.index.blocks_at(EndpointId::new(0));
         ticket.close(&mut pool);
         held
@@ -311,106 +326,4 @@ fn stale_metrics_cost_health_but_never_the_candidacy() {
     assert!((pool.health(id, later(3)) - 1.0).abs() < 1e-9);
     assert!((pool.health(id, later(3_600)) - 0.5).abs() < 1e-9);
     assert!(pool.is_candidate(id, later(3_600)));
-}
-
-#[test]
-fn a_floor_below_the_minimum_health_still_serves() {
-    let extra = r#","health":{"staleFloor":0.1}"#;
-    let mut pool = pool(2, extra);
-    let late = at(0).after(Duration::from_mins(1));
-    assert!(!pool.is_candidate(EndpointId::new(0), late));
-    let pick = pool.pick(&cold(1), "m", TieKey(1), 2, late);
-    assert_eq!(pick.decision.exception, Some(Reason::NoCandidates));
-    assert_eq!(pick.decision.ranking.len(), 2);
-}
-
-/// A pool of an endpoint for each list of adapters.
-fn pool_with_adapters(lists: &[Option<&[&str]>]) -> Pool {
-    let mut pool = pool(u16::try_from(lists.len()).unwrap(), "");
-    for (id, list) in (0..).zip(lists) {
-        let metrics = EndpointMetrics {
-            adapters: list.map(|names| names.iter().copied().collect()),
-            ..EndpointMetrics::default()
-        };
-        pool.update(EndpointId::new(id), at(1), &metrics);
-    }
-    pool
-}
-
-fn ready(pool: &mut Pool, model: &str) -> Vec<bool> {
-    let candidates = pool.candidates(&cold(1), model, at(1));
-    let ready = candidates.iter().map(|candidate| candidate.adapter_ready);
-    ready.collect()
-}
-
-#[test]
-fn a_model_that_any_endpoint_lists_is_ready_only_where_it_is_listed() {
-    let mut pool = pool_with_adapters(&[None, Some(&[]), Some(&["a"]), Some(&["a", "b"])]);
-    assert_eq!(ready(&mut pool, "a"), [false, false, true, true]);
-    assert_eq!(ready(&mut pool, "b"), [false, false, false, true]);
-    for model in ["base", ""] {
-        assert_eq!(ready(&mut pool, model), [true; 4], "{model}");
-    }
-}
-
-#[test]
-fn equal_endpoints_yield_to_the_one_with_the_adapter() {
-    for holder in 0..4 {
-        let mut lists = [Some(&[][..]); 4];
-        lists[holder] = Some(&["a"]);
-        let mut pool = pool_with_adapters(&lists);
-        for prompt in 0..20 {
-            let pick = pool.pick(&cold(prompt), "a", TieKey(prompt), 1, at(1));
-            assert_eq!(pick.decision.ranking[0].endpoint.index(), holder);
-            assert!(!pick.loads_adapter);
-        }
-    }
-}
-
-#[test]
-fn a_pick_without_the_adapter_loads_it() {
-    let mut pool = pool_with_adapters(&[Some(&["a"]), None]);
-    let busy = EndpointMetrics {
-        waiting: 19,
-        running: 256,
-        adapters: Some(["a"].into_iter().collect()),
-        ..EndpointMetrics::default()
-    };
-    pool.update(EndpointId::new(0), at(2), &busy);
-    for (model, loads) in [("a", true), ("base", false)] {
-        let pick = pool.pick(&cold(1), model, TieKey(1), 1, at(2));
-        assert_eq!(pick.decision.ranking[0].endpoint, EndpointId::new(1));
-        assert_eq!(pick.loads_adapter, loads, "{model}");
-    }
-}
-
-/// The load of the only endpoint after its scrape at `millis` said `own`.
-fn load(pool: &mut Pool, millis: u64, own: Option<f64>) -> f64 {
-    let metrics = EndpointMetrics {
-        gpu_utilisation: own,
-        kv_utilisation: Some(0.25),
-        ..EndpointMetrics::default()
-    };
-    pool.update(EndpointId::new(0), at(millis), &metrics);
-    pool.candidates(&cold(1), "m", at(millis))[0].load()
-}
-
-#[test]
-fn the_exporters_gpu_load_counts_where_the_own_page_tells_none() {
-    let mut pool = pool(1, "");
-    assert!((load(&mut pool, 10, None) - 0.25).abs() < 1e-9);
-    pool.update_gpu(EndpointId::new(0), at(20), 0.75);
-    assert!((load(&mut pool, 30, None) - 0.75).abs() < 1e-9);
-    assert!((load(&mut pool, 40, Some(0.5)) - 0.5).abs() < 1e-9);
-    let shared = pool.snapshot().endpoints[0].metrics.gpu_utilisation;
-    assert_eq!(shared, Some(0.5));
-}
-
-#[test]
-fn gpu_load_that_the_exporter_stopped_telling_is_forgotten() {
-    let mut pool = pool(1, "");
-    pool.update_gpu(EndpointId::new(0), at(20), 0.75);
-    assert!((load(&mut pool, 3_020, None) - 0.75).abs() < 1e-9);
-    assert!((load(&mut pool, 3_021, None) - 0.25).abs() < 1e-9);
-    assert_eq!(pool.snapshot().endpoints[0].metrics.gpu_utilisation, None);
 }

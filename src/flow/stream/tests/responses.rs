@@ -189,10 +189,15 @@ fn a_held_request_that_is_aborted_was_never_sent() {
 #[test]
 fn fail_close_answers_503_only_where_nobody_is_fit() {
     let unfit = |mode: &str| {
-        router(&format!(
+        let mut router = router(&format!(
             r#"{{"failureMode":"{mode}","pools":[{{"name":"p","cluster":"c",
-                "health":{{"staleFloor":0}},"endpoints":["10.0.0.1:80"]}}]}}"#
-        ))
+                "endpoints":["10.0.0.1:80"]}}]}}"#
+        ));
+        for _ in 0..20 {
+            let pool = router.pool_mut(0).unwrap();
+            pool.record_outcome(EndpointId::new(0), at(1), true);
+        }
+        router
     };
     let (_, refused) = chat(&mut unfit("FailClose"));
     assert_eq!(reason(&refused), Reason::NoCandidates);

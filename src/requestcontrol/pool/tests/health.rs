@@ -1,0 +1,104 @@
+//! Who is fit, who is left out, and how one comes back.
+
+use super::*;
+
+#[test]
+fn staleness_alone_takes_nobody_out_whatever_the_floor() {
+    let mut pool = pool(2, r#","health":{"staleFloor":0}"#);
+    let late = at(0).after(Duration::from_mins(1));
+    assert!(pool.health(EndpointId::new(0), late) < 1e-9);
+    assert!(pool.is_candidate(EndpointId::new(0), late));
+    let pick = pool.pick(&cold(1), "m", TieKey(1), 2, late);
+    assert_eq!(pick.decision.exception, None);
+}
+
+/// `endpoint` answers `count` requests with `failed`.
+fn outcomes(pool: &mut Pool, endpoint: u16, count: usize, failed: bool, millis: u64) {
+    for _ in 0..count {
+        pool.record_outcome(EndpointId::new(endpoint), at(millis), failed);
+    }
+}
+
+/// The endpoints a request at `millis` is offered to.
+fn offered(pool: &mut Pool, millis: u64) -> Vec<usize> {
+    let pick = pool.pick(&cold(millis), "m", TieKey(millis), 3, at(millis));
+    pick.decision
+        .ranking
+        .iter()
+        .map(|one| one.endpoint.index())
+        .collect()
+}
+
+#[test]
+fn an_endpoint_that_fails_is_left_out_but_probed_once_a_second() {
+    let mut pool = pool(3, "");
+    outcomes(&mut pool, 1, 20, true, 1_000);
+    assert!(!pool.is_candidate(EndpointId::new(1), at(1_000)));
+    let mut probes = Vec::new();
+    for millis in (1_000..6_000).step_by(100) {
+        let list = offered(&mut pool, millis);
+        assert!(list.iter().filter(|&&id| id != 1).count() == 2, "{list:?}");
+        if list.contains(&1) {
+            assert_eq!(list[0], 1, "a probe comes first");
+            probes.push(millis);
+        }
+    }
+    assert_eq!(probes, [1_000, 2_000, 3_000, 4_000, 5_000]);
+}
+
+#[test]
+fn a_clean_window_brings_an_endpoint_back() {
+    let mut pool = pool(3, "");
+    outcomes(&mut pool, 1, 20, true, 1_000);
+    assert!(!pool.is_candidate(EndpointId::new(1), at(10_500)));
+    assert!(pool.is_candidate(EndpointId::new(1), at(11_000)));
+    assert!((pool.health(EndpointId::new(0), at(1_000)) - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn all_unfit_still_serves() {
+    let mut pool = pool(2, "");
+    for endpoint in 0..2 {
+        outcomes(&mut pool, endpoint, 20, true, 1_000);
+    }
+    let pick = pool.pick(&cold(1), "m", TieKey(1), 2, at(1_000));
+    assert_eq!(pick.decision.exception, Some(Reason::NoCandidates));
+    assert_eq!(pick.decision.ranking.len(), 2);
+}
+
+#[test]
+fn only_what_the_server_did_wrong_counts_against_it() {
+    for (status, failures) in [(200, 0), (404, 0), (429, 0), (500, 1), (503, 1)] {
+        let mut pool = pool(1, "");
+        let ids = vec![EndpointId::new(0)];
+        let mut ticket = Ticket::open(&mut pool, ids, cold(1).blocks, at(1)).unwrap();
+        ticket.served(&mut pool, answered(0, status), at(2));
+        let expected = if failures == 0 { 1.0 } else { 2.0 / 3.0 };
+        let health = pool.health(EndpointId::new(0), at(2));
+        assert!((health - expected).abs() < 1e-9, "{status}: {health}");
+        ticket.close(&mut pool);
+    }
+}
+
+#[test]
+fn endpoints_tried_in_vain_lose_health_and_so_does_one_that_breaks_off() {
+    let mut pool = pool(3, "");
+    let ids: Vec<EndpointId> = (0..3).map(EndpointId::new).collect();
+    let mut ticket = Ticket::open(&mut pool, ids, cold(1).blocks, at(1)).unwrap();
+    let served = Served {
+        failed_attempts: 2,
+        ..answered(2, 200)
+    };
+    ticket.served(&mut pool, served, at(2));
+    ticket.broken_off(&mut pool, at(3));
+    ticket.close(&mut pool);
+    let health: Vec<f64> = (0..3)
+        .map(|id| pool.health(EndpointId::new(id), at(3)))
+        .collect();
+    let close = |actual: f64, expected: f64| (actual - expected).abs() < 1e-9;
+    assert!(
+        close(health[0], 2.0 / 3.0) && close(health[1], 2.0 / 3.0),
+        "{health:?}"
+    );
+    assert!(close(health[2], 3.0 / 4.0), "{health:?}");
+}
