@@ -6,17 +6,24 @@
 //! only if the router is right.
 //!
 //! Known differences: one prompt is computed at a time, decode speed does not depend on the batch,
-//! `stop` and `logprobs` change nothing, and a request for more adapters than fit does not wait.
+//! `stop` and `logprobs` change nothing, loading an adapter stops no other request, and with several
+//! engines all prompts of one HTTP request go to the same one.
+//!
+//! What a server does not do by itself, [`Overrides`] make it do: `SimServer::set_overrides` here,
+//! `POST /sim/override` with the same as JSON over HTTP.
 
+mod adapter;
 pub mod cache;
 pub mod config;
 mod connection;
 mod driver;
 pub mod engine;
+mod engines;
 mod exposition;
 pub mod faults;
 mod generate;
 pub mod generator;
+mod inject;
 mod instance;
 pub mod log;
 mod metrics;
@@ -29,9 +36,10 @@ pub mod stats;
 pub mod template;
 pub mod tokenizer;
 
+pub use adapter::Adapter;
 pub use config::SimConfig;
-pub use faults::{Hold, Overrides};
-pub use instance::State;
+pub use faults::{Failure, Hold, MetricsAnswer, Overrides, Reset, ResetPoint, Span, Status};
+pub use instance::{EngineState, State};
 pub use log::LogEntry;
 pub use preset::Preset;
 pub use server::{Sim, SimServer};

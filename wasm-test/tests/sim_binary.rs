@@ -75,16 +75,30 @@ async fn flags_reach_the_servers() {
         "--num-gpu-blocks=64",
         "--max-num-seqs=4",
         "--served-model-name=base",
+        "--data-parallel-size=2",
+        "--max-loras=1",
+        "--loading-ms=1",
         "--lora-modules",
-        "a",
+        "a=64",
         "b",
     ]);
     let url = urls(&mut child, 1).await.remove(0);
+    let state = reqwest::get(format!("{url}/sim/state"))
+        .await
+        .expect("an answer");
+    let state: serde_json::Value = state.json().await.expect("JSON");
+    assert_eq!(state["engines"].as_array().map(Vec::len), Some(2));
+    // A thousand times as fast.
+    assert_eq!(
+        state["overrides"]["loading"],
+        serde_json::json!({"for_ms": 0})
+    );
     let page = reqwest::get(format!("{url}/metrics"))
         .await
         .expect("an answer");
     let page = page.text().await.expect("text");
-    assert!(page.contains("block_size=\"32\"") && page.contains("num_gpu_blocks=\"64\""));
+    // The blocks of both engines.
+    assert!(page.contains("block_size=\"32\"") && page.contains("num_gpu_blocks=\"128\""));
     assert!(page.contains("model_name=\"base\""));
     let models = reqwest::get(format!("{url}/v1/models"))
         .await

@@ -1,9 +1,12 @@
 //! Settings of a simulated server, named as vLLM names its flags.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
 
+use crate::sim::adapter::Adapter;
+use crate::sim::faults::{Overrides, Span};
 use crate::sim::preset::{Preset, Timing};
 
 /// One server's settings. The defaults are those of the command line.
@@ -33,9 +36,18 @@ pub struct SimConfig {
     /// Names of the base model; the first labels the metrics
     #[arg(long, num_args = 1.., value_delimiter = ',', default_value = "sim-model")]
     pub served_model_name: Vec<String>,
-    /// `LoRA` adapters, each usable as a model
-    #[arg(long, num_args = 1.., value_delimiter = ',')]
-    pub lora_modules: Vec<String>,
+    /// `LoRA` adapters, each usable as a model: `name` or `name=rank`, rank 16 if not given
+    #[arg(long, num_args = 1.., value_delimiter = ',', value_parser = Adapter::from_str)]
+    pub lora_modules: Vec<Adapter>,
+    /// Adapters that are loaded at once; all of them if not given
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_loras: Option<u32>,
+    /// Engines behind the one port, each with a cache of its own
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub data_parallel_size: u32,
+    /// Milliseconds after each start in which the server answers and its model is not there yet
+    #[arg(long, default_value_t = 0)]
+    pub loading_ms: u64,
     /// Milliseconds an idle connection is kept open; vLLM's own default is 5 s
     #[arg(long, default_value_t = 5000)]
     pub keep_alive_ms: u64,
@@ -61,6 +73,9 @@ impl Default for SimConfig {
             max_model_len: 131_072,
             served_model_name: vec!["sim-model".into()],
             lora_modules: Vec::new(),
+            max_loras: None,
+            data_parallel_size: 1,
+            loading_ms: 0,
             keep_alive_ms: 5000,
         }
     }
@@ -89,14 +104,30 @@ impl SimConfig {
     }
 
     /// Whether `model` names the base model (`Some(None)`) or an adapter; `None` if unknown.
-    pub fn resolve_model(&self, model: &str) -> Option<Option<String>> {
+    pub fn resolve_model(&self, model: &str) -> Option<Option<&Adapter>> {
         if self.served_model_name.iter().any(|name| name == model) {
             return Some(None);
         }
-        self.lora_modules
-            .iter()
-            .any(|name| name == model)
-            .then(|| Some(model.to_owned()))
+        let adapter = self.lora_modules.iter().find(|known| known.name == model)?;
+        Some(Some(adapter))
+    }
+
+    /// Adapters that are loaded at once.
+    pub fn max_loras(&self) -> usize {
+        let all = self.lora_modules.len();
+        self.max_loras.map_or(all, |limit| limit as usize)
+    }
+
+    /// What a server starts with.
+    pub fn overrides(&self) -> Overrides {
+        let scaled = (self.loading_ms as f64 / self.time_scale).round();
+        Overrides {
+            loading: match self.loading_ms {
+                0 => Span::Never,
+                _ => Span::ForMs(scaled as u64),
+            },
+            ..Overrides::default()
+        }
     }
 }
 
@@ -125,6 +156,9 @@ mod tests {
             ["--block-size", "0"],
             ["--num-gpu-blocks", "1"],
             ["--max-num-seqs", "0"],
+            ["--max-loras", "0"],
+            ["--data-parallel-size", "0"],
+            ["--lora-modules", "a=0"],
         ] {
             assert_eq!(
                 parse(&arguments).err(),
@@ -142,11 +176,22 @@ mod tests {
 
     #[test]
     fn models_and_adapters_resolve_by_name() {
-        let config = parse(&["--served-model-name", "base,alias", "--lora-modules", "a,b"])
-            .expect("valid arguments");
+        let config = parse(&[
+            "--served-model-name",
+            "base,alias",
+            "--lora-modules",
+            "a=64,b",
+        ])
+        .expect("valid arguments");
         assert_eq!(config.model_name(), "base");
         assert_eq!(config.resolve_model("alias"), Some(None));
-        assert_eq!(config.resolve_model("b"), Some(Some("b".into())));
+        let rank = |name| {
+            config
+                .resolve_model(name)
+                .flatten()
+                .map(|adapter| adapter.rank)
+        };
+        assert_eq!((rank("a"), rank("b")), (Some(64), Some(16)));
         assert_eq!(config.resolve_model("c"), None);
     }
 

@@ -33,6 +33,7 @@ impl EngineHandle {
             num_gpu_blocks: config.num_gpu_blocks as usize,
             max_num_seqs: config.max_num_seqs as usize,
             max_num_queued_reqs: config.max_num_queued_reqs.map(|limit| limit as usize),
+            max_loras: config.max_loras(),
         };
         Self {
             engine: Arc::new(Mutex::new(Engine::new(limits, config.timing()))),
@@ -58,13 +59,14 @@ impl EngineHandle {
         }
     }
 
-    /// Queues what `jobs` builds around the session's sink.
+    /// Queues what `jobs` builds around the session's sink. See [`Engine::submit`].
     pub fn submit(
         &self,
+        elsewhere: usize,
         jobs: impl FnOnce(&UnboundedSender<Output>) -> Vec<Job>,
     ) -> Result<Session, Busy> {
         let (sink, outputs) = unbounded_channel();
-        let ids = self.lock().submit(Instant::now(), jobs(&sink))?;
+        let ids = self.lock().submit(Instant::now(), elsewhere, jobs(&sink))?;
         self.changed.notify_one();
         Ok(Session {
             handle: self.clone(),
@@ -78,8 +80,16 @@ impl EngineHandle {
         self.current().reset_prefix_cache()
     }
 
-    pub fn stats(&self) -> Stats {
-        self.current().stats().clone()
+    /// See [`Engine::set_stuck`].
+    pub fn set_stuck(&self, stuck: bool) {
+        self.lock().set_stuck(Instant::now(), stuck);
+        self.changed.notify_one();
+    }
+
+    /// Counters and load at one moment.
+    pub fn observe(&self) -> (Stats, Gauges) {
+        let engine = self.current();
+        (engine.stats().clone(), engine.gauges())
     }
 
     pub fn gauges(&self) -> Gauges {

@@ -5,12 +5,13 @@
 //!
 //! The model: the GPU computes one prompt at a time; requests whose prompt is done decode side by
 //! side at a fixed rate. A request waits, in order of arrival, while the GPU is busy with another
-//! prompt, `max_num_seqs` requests run, or its blocks are not free. Blocks become hits for others
+//! prompt, `max_num_seqs` requests run, or its blocks are not free. One whose adapter finds no slot
+//! lets later ones by; loading an adapter is part of the prefill that needs it. Blocks become hits for others
 //! once computed. (vLLM registers them when it schedules them; as no second prompt is scheduled
 //! meanwhile here, nobody could see the difference, and an aborted prefill leaves nothing behind.)
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -19,6 +20,10 @@ use crate::sim::generator::Answer;
 use crate::sim::preset::Timing;
 use crate::sim::stats::{Gauges, Stats};
 use crate::sim::tokenizer::Token;
+
+use adapters::AdapterSlots;
+
+mod adapters;
 
 /// Number of one request in its engine; a smaller one arrived earlier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,6 +35,8 @@ pub struct Job {
     /// At least one token and at most `SimConfig::context_tokens` minus one.
     pub prompt: Vec<Token>,
     pub scope: CacheScope,
+    /// Of the scope's adapter; 0 without one.
+    pub lora_rank: u32,
     pub answer: Answer,
     /// At least 1.
     pub max_tokens: usize,
@@ -74,6 +81,8 @@ pub struct Limits {
     pub num_gpu_blocks: usize,
     pub max_num_seqs: usize,
     pub max_num_queued_reqs: Option<usize>,
+    /// Adapters that run at once.
+    pub max_loras: usize,
 }
 
 #[derive(Debug)]
@@ -105,6 +114,9 @@ pub struct Engine {
     prefill: Option<(Instant, RequestId)>,
     /// When each decoding request has its next token.
     decodes: BTreeSet<(Instant, RequestId)>,
+    adapters: AdapterSlots,
+    /// Since when nothing is computed.
+    stuck: Option<Instant>,
     next_id: u64,
     stats: Stats,
 }
@@ -124,18 +136,26 @@ impl Engine {
             running: Vec::new(),
             prefill: None,
             decodes: BTreeSet::new(),
+            adapters: AdapterSlots::new(limits.max_loras),
+            stuck: None,
             next_id: 0,
             stats: Stats::default(),
         }
     }
 
-    /// Queues all `jobs` of one HTTP request, or none.
-    pub fn submit(&mut self, now: Instant, jobs: Vec<Job>) -> Result<Vec<RequestId>, Busy> {
+    /// Queues all `jobs` of one HTTP request, or none. The server's other engines have `elsewhere`
+    /// requests: the limit is the server's.
+    pub fn submit(
+        &mut self,
+        now: Instant,
+        elsewhere: usize,
+        jobs: Vec<Job>,
+    ) -> Result<Vec<RequestId>, Busy> {
         self.advance(now);
         if self
             .limits
             .max_num_queued_reqs
-            .is_some_and(|limit| self.requests.len() >= limit)
+            .is_some_and(|limit| self.requests.len() + elsewhere >= limit)
         {
             self.stats.counters.rejected += 1;
             return Err(Busy);
@@ -156,8 +176,26 @@ impl Engine {
         }
     }
 
+    /// Stops computing at `now`, or goes on with everything where it was. Requests are taken, and
+    /// the first of the queue starts, either way.
+    pub fn set_stuck(&mut self, now: Instant, stuck: bool) {
+        self.advance(now);
+        match (self.stuck, stuck) {
+            (None, true) => self.stuck = Some(now),
+            (Some(since), false) => {
+                self.stuck = None;
+                self.postpone(now.duration_since(since));
+            }
+            _ => {}
+        }
+    }
+
     /// Processes everything due at `now`.
     pub fn advance(&mut self, now: Instant) {
+        if let Some(since) = self.stuck {
+            self.schedule(since);
+            return;
+        }
         self.schedule(now);
         while let Some(time) = self.next_event().filter(|time| *time <= now) {
             if let Some((_, id)) = self.prefill.take_if(|(done, _)| *done == time) {
@@ -171,6 +209,9 @@ impl Engine {
 
     /// When [`Self::advance`] has something to do next.
     pub fn next_event(&self) -> Option<Instant> {
+        if self.stuck.is_some() {
+            return None;
+        }
         let prefill = self.prefill.map(|(time, _)| time);
         let decode = self.decodes.first().map(|(time, _)| *time);
         prefill.into_iter().chain(decode).min()
@@ -189,6 +230,7 @@ impl Engine {
         Gauges {
             num_requests_running: self.running.len() as u64,
             num_requests_waiting: self.waiting.len() as u64,
+            num_requests_deferred: self.deferred() as u64,
             kv_cache_usage: self.pool.in_use() as f64 / self.pool.capacity() as f64,
             cached_blocks: self.pool.cached() as u64,
         }
@@ -212,21 +254,66 @@ impl Engine {
         id
     }
 
-    /// Puts the head of the queue on the GPU if it is idle. Later requests never overtake.
+    /// Puts the head of the queue on the GPU if it is idle. Later requests overtake only those that
+    /// wait for an adapter slot.
     fn schedule(&mut self, time: Instant) {
         if self.prefill.is_some() || self.running.len() >= self.limits.max_num_seqs {
             return;
         }
-        let Some(id) = self.waiting.front().copied() else {
+        let in_use = self.running_adapters();
+        let fits = |id: &RequestId| self.adapter_fits(*id, &in_use);
+        let Some(position) = self.waiting.iter().position(fits) else {
             return;
         };
+        let id = self.waiting[position];
         let Some(uncached) = self.admit(time, id) else {
             return;
         };
-        self.waiting.pop_front();
+        self.waiting.remove(position);
+        let load = self.load_adapter(id);
         self.running.push(id);
-        self.prefill = Some((time + self.timing.prefill(uncached), id));
+        let done = time + load + self.timing.prefill(uncached);
+        self.prefill = Some((done, id));
         self.note_adapters();
+    }
+
+    /// Gives a request its adapter; returns how long loading it takes.
+    fn load_adapter(&mut self, id: RequestId) -> Duration {
+        let Some(request) = self.requests.get(&id) else {
+            return Duration::ZERO;
+        };
+        let Some(adapter) = request.job.scope.lora.clone() else {
+            return Duration::ZERO;
+        };
+        let rank = request.job.lora_rank;
+        let in_use = self.running_adapters();
+        if !self.adapters.take(&adapter, &in_use) {
+            return Duration::ZERO;
+        }
+        self.stats.counters.adapter_loads += 1;
+        self.timing.lora_load_per_rank * rank
+    }
+
+    fn adapter_fits(&self, id: RequestId, in_use: &BTreeSet<String>) -> bool {
+        let request = self.requests.get(&id);
+        let adapter = request.and_then(|request| request.job.scope.lora.as_deref());
+        adapter.is_none_or(|adapter| self.adapters.fits(adapter, in_use))
+    }
+
+    /// Requests that wait for an adapter slot.
+    fn deferred(&self) -> usize {
+        let in_use = self.running_adapters();
+        let waiting = self.waiting.iter();
+        waiting
+            .filter(|id| !self.adapter_fits(**id, &in_use))
+            .count()
+    }
+
+    fn running_adapters(&self) -> BTreeSet<String> {
+        let running = self.running.iter().filter_map(|id| self.requests.get(id));
+        running
+            .filter_map(|request| request.job.scope.lora.clone())
+            .collect()
     }
 
     /// Takes the blocks of a request's tokens; returns how many tokens must be computed, `None`
@@ -351,11 +438,20 @@ impl Engine {
         }
     }
 
-    fn note_adapters(&mut self) {
-        let running = self.running.iter().filter_map(|id| self.requests.get(id));
-        let set: BTreeSet<&str> = running
-            .filter_map(|request| request.job.scope.lora.as_deref())
+    /// Moves everything that is due by `delay`.
+    fn postpone(&mut self, delay: Duration) {
+        if let Some((done, _)) = &mut self.prefill {
+            *done += delay;
+        }
+        let decodes = std::mem::take(&mut self.decodes);
+        self.decodes = decodes
+            .into_iter()
+            .map(|(time, id)| (time + delay, id))
             .collect();
+    }
+
+    fn note_adapters(&mut self) {
+        let set = self.running_adapters();
         let key = set.into_iter().collect::<Vec<_>>().join(",");
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)

@@ -8,15 +8,16 @@ use crate::sim::stats::Histogram;
 #[derive(Debug, Default)]
 pub struct Page {
     text: String,
-    /// Unix seconds that the `_created` companions report.
-    created: f64,
+    /// Unix seconds that the `_created` companions report; `None`: there are none, as with several
+    /// processes behind one page.
+    created: Option<f64>,
 }
 
 /// Label names and values.
 pub type Labels<'a> = &'a [(&'a str, &'a str)];
 
 impl Page {
-    pub fn new(created: f64) -> Self {
+    pub fn new(created: Option<f64>) -> Self {
         Self {
             text: String::new(),
             created,
@@ -30,33 +31,38 @@ impl Page {
     /// A counter and its `_created` companion.
     pub fn counter(&mut self, name: &str, help: &str, samples: &[(Labels<'_>, f64)]) {
         self.family(&format!("{name}_total"), help, "counter", samples);
-        let created: Vec<_> = samples
-            .iter()
-            .map(|(labels, _)| (*labels, self.created))
-            .collect();
-        self.family(&format!("{name}_created"), help, "gauge", &created);
+        if let Some(created) = self.created {
+            let created: Vec<_> = samples
+                .iter()
+                .map(|(labels, _)| (*labels, created))
+                .collect();
+            self.family(&format!("{name}_created"), help, "gauge", &created);
+        }
     }
 
     /// A histogram and its `_created` companion. `le` follows the label `engine`.
-    pub fn histogram(&mut self, name: &str, help: &str, labels: Labels<'_>, value: &Histogram) {
+    pub fn histogram(&mut self, name: &str, help: &str, series: &[(Labels<'_>, &Histogram)]) {
         self.head(name, help, "histogram");
         let bucket = format!("{name}_bucket");
-        let last = ("+Inf".to_owned(), value.total());
-        let buckets = value.buckets().map(|(bound, count)| (number(bound), count));
-        for (bound, count) in buckets.chain([last]) {
-            let mut labels = labels.to_vec();
-            labels.push(("le", &bound));
-            labels.sort_unstable();
-            self.sample(&bucket, &labels, count as f64);
+        for (labels, value) in series {
+            let last = ("+Inf".to_owned(), value.total());
+            let buckets = value.buckets().map(|(bound, count)| (number(bound), count));
+            for (bound, count) in buckets.chain([last]) {
+                let mut labels = labels.to_vec();
+                labels.push(("le", &bound));
+                labels.sort_unstable();
+                self.sample(&bucket, &labels, count as f64);
+            }
+            self.sample(&format!("{name}_count"), labels, value.total() as f64);
+            self.sample(&format!("{name}_sum"), labels, value.sum());
         }
-        self.sample(&format!("{name}_count"), labels, value.total() as f64);
-        self.sample(&format!("{name}_sum"), labels, value.sum());
-        self.family(
-            &format!("{name}_created"),
-            help,
-            "gauge",
-            &[(labels, self.created)],
-        );
+        if let Some(created) = self.created {
+            let created: Vec<_> = series
+                .iter()
+                .map(|(labels, _)| (*labels, created))
+                .collect();
+            self.family(&format!("{name}_created"), help, "gauge", &created);
+        }
     }
 
     pub fn into_text(self) -> String {
@@ -84,6 +90,19 @@ impl Page {
         let close = if labels.is_empty() { "" } else { "}" };
         let _ = writeln!(self.text, "{close} {}", number(value));
     }
+}
+
+/// `page` without the families whose name begins with one of `prefixes`.
+pub fn without(page: &str, prefixes: &[String]) -> String {
+    let stays = |line: &&str| {
+        let words = ["# HELP ", "# TYPE "];
+        let comment = words.iter().find_map(|word| line.strip_prefix(word));
+        let name = comment.unwrap_or(line);
+        !prefixes
+            .iter()
+            .any(|prefix| name.starts_with(prefix.as_str()))
+    };
+    page.split_inclusive('\n').filter(stays).collect()
 }
 
 fn escape(value: &str) -> String {
@@ -128,8 +147,22 @@ mod tests {
 
     #[test]
     fn label_values_are_escaped() {
-        let mut page = Page::new(0.0);
+        let mut page = Page::new(None);
         page.gauge("m", "h", &[(&[("a", "x\"\\\n")], 1.0)]);
         assert!(page.into_text().ends_with("m{a=\"x\\\"\\\\\\n\"} 1.0\n"));
+    }
+
+    #[test]
+    fn families_are_left_out_whole() {
+        let mut page = Page::new(Some(0.0));
+        page.gauge("a:x", "h", &[(&[], 1.0)]);
+        page.counter("a:y", "h", &[(&[("l", "v")], 1.0)]);
+        page.gauge("b", "a:x", &[(&[], 1.0)]);
+        let text = page.into_text();
+        let rest = "# HELP b a:x\n# TYPE b gauge\nb 1.0\n";
+        assert_eq!(without(&text, &["a:".into()]), rest);
+        assert_eq!(without(&text, &[]), text);
+        let without_y = without(&text, &["a:y".into()]);
+        assert!(without_y.contains("a:x 1.0") && !without_y.contains("a:y"));
     }
 }

@@ -58,7 +58,14 @@ async fn generate(
         .log
         .update(seq, |entry| entry.prompt_tokens = Some(prompt_tokens));
     let context = instance.config.context_tokens();
-    let Ok(session) = instance.engine.submit(|sink| jobs(&ask, context, sink)) else {
+    let rank = match rank(headers, instance.engines.all().len()) {
+        Ok(rank) => rank,
+        Err(error) => return error.into_response(),
+    };
+    let submitted = instance
+        .engines
+        .submit(rank, |sink| jobs(&ask, context, sink));
+    let Ok(session) = submitted else {
         return ApiError::busy().into_response();
     };
     let envelope = envelope(&ask, headers);
@@ -74,10 +81,23 @@ async fn generate(
     }
 }
 
+/// The engine that `X-data-parallel-rank` pins; without a number in it, none.
+fn rank(headers: &HeaderMap, engines: usize) -> Result<Option<usize>, ApiError> {
+    let header = headers.get("x-data-parallel-rank");
+    let text = header.and_then(|value| value.to_str().ok());
+    let Some(rank) = text.and_then(|text| text.trim().parse::<i64>().ok()) else {
+        return Ok(None);
+    };
+    let known = usize::try_from(rank).ok().filter(|rank| *rank < engines);
+    known
+        .map(Some)
+        .ok_or_else(|| ApiError::rank_out_of_range(rank, engines))
+}
+
 /// One job for each answer to each prompt.
 fn jobs(ask: &Ask, context: usize, sink: &UnboundedSender<Output>) -> Vec<Job> {
     let scope = CacheScope {
-        lora: ask.lora.clone(),
+        lora: ask.lora.as_ref().map(|adapter| adapter.name.clone()),
         salt: ask.salt.clone(),
     };
     let choices = ask
@@ -93,6 +113,7 @@ fn jobs(ask: &Ask, context: usize, sink: &UnboundedSender<Output>) -> Vec<Job> {
         Job {
             prompt: prompt.tokens.clone(),
             scope: scope.clone(),
+            lora_rank: ask.lora.as_ref().map_or(0, |adapter| adapter.rank),
             answer,
             max_tokens: wanted.min(room),
             finish: if by_itself {

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
@@ -11,6 +12,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use sha2::{Digest, Sha256};
 
+use crate::sim::connection::Abort;
 use crate::sim::instance::{Instance, unix_seconds};
 use crate::sim::log::LogEntry;
 
@@ -29,6 +31,7 @@ pub struct LogSeq(pub u64);
 /// back while a test wants that.
 pub async fn observe(
     State(instance): State<Arc<Instance>>,
+    Extension(abort): Extension<Abort>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -52,7 +55,9 @@ pub async fn observe(
     if !control {
         instance.faults.until_released(generation).await;
     }
-    if let Some(seq) = seq {
+    // An answer that nobody gets has no status.
+    let answered = !abort.is_aborted();
+    if let Some(seq) = seq.filter(|_| answered) {
         let status = response.status().as_u16();
         instance
             .log

@@ -24,6 +24,10 @@ const PUBLISHED_PROMPT: f64 = 4096.0;
 const PUBLISHED_FULL_HIT: f64 = 0.045;
 /// What a full hit still computes: its last block, at vLLM's usual block size.
 const RECOMPUTED: f64 = 16.0;
+/// Seconds to load an adapter of rank [`LORA_RANK`]. An adapter's size is proportional to its rank,
+/// so one of rank 64 takes 0.8 s.
+const LORA_LOAD: f64 = 0.2;
+const LORA_RANK: f64 = 16.0;
 
 impl Preset {
     /// The preset's delays, divided by `time_scale` (above 0; 100 is a hundred times faster).
@@ -44,6 +48,7 @@ impl Preset {
             prefill_base: scaled(base),
             prefill_per_token: scaled(per_token),
             decode_per_token: scaled(decode),
+            lora_load_per_rank: scaled(LORA_LOAD / LORA_RANK),
         }
     }
 }
@@ -57,6 +62,8 @@ pub struct Timing {
     pub prefill_per_token: Duration,
     /// Between two output tokens of one request.
     pub decode_per_token: Duration,
+    /// Of an adapter that is not loaded yet, for each unit of its rank.
+    pub lora_load_per_rank: Duration,
 }
 
 impl Timing {
@@ -87,6 +94,16 @@ mod tests {
         assert_eq!(milliseconds(Preset::A100Llama70b, 100.0, 4096), 82);
         let timing = Preset::A100Llama8b.timing(4.0);
         assert_eq!(timing.decode_per_token, Duration::from_millis(3));
+    }
+
+    #[test]
+    fn an_adapter_loads_in_proportion_to_its_rank() {
+        let load = |time_scale, rank| {
+            let timing = Preset::A100Llama8b.timing(time_scale);
+            (timing.lora_load_per_rank * rank).as_millis()
+        };
+        assert_eq!((load(1.0, 16), load(1.0, 64)), (200, 800));
+        assert_eq!((load(10.0, 16), load(10.0, 64)), (20, 80));
     }
 
     #[test]

@@ -7,7 +7,6 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -15,8 +14,8 @@ use serde_json::{Value, json};
 
 use crate::sim::faults::Overrides;
 use crate::sim::generate::{chat_completions, completions};
+use crate::sim::inject::inject;
 use crate::sim::instance::{Instance, unix_seconds};
-use crate::sim::metrics;
 use crate::sim::observe::observe;
 
 type Shared = State<Arc<Instance>>;
@@ -24,14 +23,10 @@ type Shared = State<Arc<Instance>>;
 /// All routes of one server.
 pub fn router(instance: Arc<Instance>) -> Router {
     Router::new()
-        .route("/v1/completions", post(completions))
-        .route("/v1/chat/completions", post(chat_completions))
+        .merge(generations(&instance))
         .route("/v1/models", get(models))
-        .route("/health", get(|| async { StatusCode::OK }))
-        .route(
-            "/ping",
-            get(|| async { StatusCode::OK }).post(|| async { StatusCode::OK }),
-        )
+        .route("/health", get(health))
+        .route("/ping", get(health).post(health))
         .route(
             "/version",
             get(|| async { Json(json!({"version": "0.32.0"})) }),
@@ -55,12 +50,29 @@ pub fn router(instance: Arc<Instance>) -> Router {
         .with_state(instance)
 }
 
+/// The routes that generate text, which a test can make fail.
+fn generations(instance: &Arc<Instance>) -> Router<Arc<Instance>> {
+    Router::new()
+        .route("/v1/completions", post(completions))
+        .route("/v1/chat/completions", post(chat_completions))
+        .route_layer(from_fn_with_state(Arc::clone(instance), inject))
+}
+
+async fn health(State(instance): Shared) -> StatusCode {
+    if instance.faults.is_loading() {
+        StatusCode::SERVICE_UNAVAILABLE
+    } else {
+        StatusCode::OK
+    }
+}
+
 /// The web framework's own errors.
 fn detail(status: StatusCode) -> Response {
     (status, Json(json!({"detail": status.canonical_reason()}))).into_response()
 }
 
 async fn models(State(instance): Shared) -> Json<Value> {
+    let is_loaded = !instance.faults.is_loading();
     let config = &instance.config;
     let base = config.model_name();
     let context = config.context_tokens();
@@ -71,7 +83,7 @@ async fn models(State(instance): Shared) -> Json<Value> {
     let adapters = config
         .lora_modules
         .iter()
-        .map(|name| (name, Some(base), None));
+        .map(|adapter| (&adapter.name, Some(base), None));
     let created = unix_seconds() as u64;
     let card = |(id, parent, max_model_len): (&String, Option<&str>, Option<usize>)| {
         json!({
@@ -86,26 +98,23 @@ async fn models(State(instance): Shared) -> Json<Value> {
             }],
         })
     };
-    let data: Vec<Value> = names.chain(adapters).map(card).collect();
+    let present = names.chain(adapters).filter(|_| is_loaded);
+    let data: Vec<Value> = present.map(card).collect();
     Json(json!({"object": "list", "data": data}))
 }
 
 async fn metrics_page(State(instance): Shared) -> Response {
-    (
-        [(CONTENT_TYPE, metrics::CONTENT_TYPE)],
-        instance.metrics_page().await,
-    )
-        .into_response()
+    instance.metrics_page().await
 }
 
 async fn reset_prefix_cache(State(instance): Shared) -> Json<Value> {
-    Json(json!({"success": instance.engine.reset_prefix_cache()}))
+    Json(json!({"success": instance.engines.reset_prefix_cache()}))
 }
 
 async fn set_overrides(State(instance): Shared, body: Bytes) -> Response {
     match serde_json::from_slice::<Overrides>(&body) {
         Ok(overrides) => {
-            instance.faults.set(overrides);
+            instance.set_overrides(overrides);
             Json(instance.state()).into_response()
         }
         Err(error) => (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
@@ -113,6 +122,6 @@ async fn set_overrides(State(instance): Shared, body: Bytes) -> Response {
 }
 
 async fn clear_overrides(State(instance): Shared) -> Response {
-    instance.faults.set(Overrides::default());
+    instance.set_overrides(Overrides::default());
     Json(instance.state()).into_response()
 }

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::sim::config::SimConfig;
-use crate::sim::connection::serve;
+use crate::sim::connection::{reserve, serve};
 use crate::sim::faults::Overrides;
 use crate::sim::instance::{Instance, State};
 use crate::sim::log::{LogEntry, RequestLog};
@@ -119,8 +119,8 @@ impl SimServer {
         }
     }
 
-    /// Starts a dead server on its old port, with an empty cache, zeroed counters and no
-    /// overrides; a live one is killed first. Fails when somebody else took the port.
+    /// Starts a dead server on its old port, with an empty cache, zeroed counters and the
+    /// overrides it was first started with; a live one is killed first. Fails when somebody else took the port.
     pub async fn restart(&self) -> io::Result<()> {
         self.kill().await;
         self.life().reserved = None;
@@ -146,12 +146,12 @@ impl SimServer {
 
     /// Replaces all overrides; the default clears them.
     pub fn set_overrides(&self, overrides: Overrides) {
-        self.instance().faults.set(overrides);
+        self.instance().set_overrides(overrides);
     }
 
-    /// Forgets the prefix cache; `false` while a request holds blocks.
+    /// Forgets the prefix caches; `false` while a request holds blocks.
     pub fn reset_prefix_cache(&self) -> bool {
-        self.instance().engine.reset_prefix_cache()
+        self.instance().engines.reset_prefix_cache()
     }
 
     fn instance(&self) -> Arc<Instance> {
@@ -179,16 +179,4 @@ impl Life {
             reserved: None,
         }
     }
-}
-
-/// A bound socket that refuses connections; `None` when somebody was faster.
-fn reserve(address: SocketAddr) -> Option<TcpSocket> {
-    let socket = match address {
-        SocketAddr::V4(_) => TcpSocket::new_v4(),
-        SocketAddr::V6(_) => TcpSocket::new_v6(),
-    };
-    let socket = socket.ok()?;
-    socket.set_reuseaddr(true).ok()?;
-    socket.bind(address).ok()?;
-    Some(socket)
 }

@@ -37,6 +37,25 @@ pub struct Counters {
     pub rejected: u64,
     /// Times a running request lost its blocks to an older one.
     pub preemptions: u64,
+    /// Times an adapter was loaded for a request that had to wait for that.
+    pub adapter_loads: u64,
+}
+
+impl std::iter::Sum for Counters {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            prefix_cache_queries: sum.prefix_cache_queries + one.prefix_cache_queries,
+            prefix_cache_hits: sum.prefix_cache_hits + one.prefix_cache_hits,
+            prompt_tokens: sum.prompt_tokens + one.prompt_tokens,
+            generation_tokens: sum.generation_tokens + one.generation_tokens,
+            finished_length: sum.finished_length + one.finished_length,
+            finished_stop: sum.finished_stop + one.finished_stop,
+            aborted: sum.aborted + one.aborted,
+            rejected: sum.rejected + one.rejected,
+            preemptions: sum.preemptions + one.preemptions,
+            adapter_loads: sum.adapter_loads + one.adapter_loads,
+        })
+    }
 }
 
 /// Load of one engine at one moment.
@@ -44,10 +63,27 @@ pub struct Counters {
 pub struct Gauges {
     pub num_requests_running: u64,
     pub num_requests_waiting: u64,
+    /// Of those, requests that wait for an adapter slot.
+    pub num_requests_deferred: u64,
     /// Blocks in use ÷ blocks that can be given out, 0 to 1.
     pub kv_cache_usage: f64,
     /// Distinct blocks a prompt can hit.
     pub cached_blocks: u64,
+}
+
+impl Gauges {
+    /// Several engines as one: sums, and the mean of their cache usage.
+    pub fn total(all: &[Self]) -> Self {
+        let sum = |pick: fn(&Self) -> u64| all.iter().map(pick).sum();
+        let usage: f64 = all.iter().map(|gauges| gauges.kv_cache_usage).sum();
+        Self {
+            num_requests_running: sum(|gauges| gauges.num_requests_running),
+            num_requests_waiting: sum(|gauges| gauges.num_requests_waiting),
+            num_requests_deferred: sum(|gauges| gauges.num_requests_deferred),
+            kv_cache_usage: usage / all.len().max(1) as f64,
+            cached_blocks: sum(|gauges| gauges.cached_blocks),
+        }
+    }
 }
 
 /// Counters, histograms and adapter sets.

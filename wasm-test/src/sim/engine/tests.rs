@@ -10,6 +10,8 @@ const BLOCK: usize = 4;
 struct Bench {
     engine: Engine,
     start: Instant,
+    /// Of the next requests.
+    adapter: Option<&'static str>,
 }
 
 struct Client {
@@ -24,15 +26,18 @@ impl Bench {
             num_gpu_blocks,
             max_num_seqs,
             max_num_queued_reqs: None,
+            max_loras: 1,
         };
         let timing = Timing {
             prefill_base: Duration::from_millis(100),
             prefill_per_token: Duration::from_millis(1),
             decode_per_token: Duration::from_millis(10),
+            lora_load_per_rank: Duration::from_millis(10),
         };
         Self {
             engine: Engine::new(limits, timing),
             start: Instant::now(),
+            adapter: None,
         }
     }
 
@@ -44,14 +49,18 @@ impl Bench {
         let (sink, outputs) = unbounded_channel();
         let job = Job {
             prompt: prompt.to_vec(),
-            scope: CacheScope::default(),
+            scope: CacheScope {
+                lora: self.adapter.map(str::to_owned),
+                salt: None,
+            },
+            lora_rank: 16,
             answer: Answer::to(prompt, 0),
             max_tokens: output,
             finish: Finish::Length,
             choice: 0,
             sink,
         };
-        let ids = self.engine.submit(self.at(at), vec![job])?;
+        let ids = self.engine.submit(self.at(at), 0, vec![job])?;
         Ok(Client {
             id: ids[0],
             outputs,
@@ -327,4 +336,63 @@ fn reset_forgets_everything_once_idle() {
     bench.advance(500);
     assert!(bench.engine.reset_prefix_cache());
     assert_eq!(bench.submit(600, &prompt(0, 16), 1).cached(), Some(0));
+}
+
+#[test]
+fn an_adapter_is_loaded_with_the_first_prefill_that_needs_it() {
+    let mut bench = Bench::new(64, 8);
+    bench.adapter = Some("a");
+    let mut first = bench.submit(0, &prompt(0, 20), 1);
+    // 160 ms for the adapter, 120 ms for the prompt.
+    bench.advance(279);
+    assert_eq!(first.answer().0.len(), 0);
+    bench.advance(280);
+    assert_eq!(first.answer().0.len(), 1);
+    let mut second = bench.submit(1000, &prompt(100, 20), 1);
+    bench.advance(1120);
+    assert_eq!(second.answer().0.len(), 1);
+    assert_eq!(bench.engine.stats().counters.adapter_loads, 1);
+}
+
+#[test]
+fn a_request_without_a_slot_for_its_adapter_lets_others_by() {
+    let mut bench = Bench::new(64, 8);
+    bench.adapter = Some("a");
+    bench.submit(0, &prompt(0, 20), 50);
+    bench.adapter = Some("b");
+    let mut deferred = bench.submit(0, &prompt(100, 20), 1);
+    bench.adapter = None;
+    let mut base = bench.submit(0, &prompt(200, 20), 1);
+    assert_eq!(bench.engine.gauges().num_requests_deferred, 1);
+    bench.advance(500);
+    assert_eq!((base.answer().0.len(), deferred.cached()), (1, None));
+    // The first one's 50 tokens end at 280 + 490 ms.
+    bench.advance(770);
+    assert_eq!(deferred.cached(), Some(0));
+    bench.advance(2000);
+    assert_eq!(bench.engine.gauges().num_requests_deferred, 0);
+    assert_eq!(bench.engine.stats().counters.adapter_loads, 2);
+}
+
+#[test]
+fn a_stuck_engine_takes_requests_and_goes_on_where_it_was() {
+    let mut bench = Bench::new(64, 8);
+    let mut first = bench.submit(0, &prompt(0, 20), 5);
+    bench.advance(125);
+    assert_eq!(first.answer().0.len(), 1);
+    bench.engine.set_stuck(bench.at(125), true);
+    let mut second = bench.submit(300, &prompt(100, 20), 1);
+    let mut third = bench.submit(300, &prompt(200, 20), 1);
+    bench.advance(5000);
+    assert_eq!((bench.load().0, bench.load().1), (2, 1));
+    assert_eq!((first.answer().0.len(), third.cached()), (0, None));
+    assert_eq!(bench.engine.next_event(), None);
+
+    bench.engine.set_stuck(bench.at(10_125), false);
+    bench.advance(10_129);
+    assert_eq!(first.answer().0.len(), 0);
+    bench.advance(10_130);
+    assert_eq!(first.answer().0.len(), 1);
+    bench.advance(10_245);
+    assert_eq!(second.answer().0.len(), 1);
 }

@@ -107,6 +107,35 @@ impl ApiError {
         }
     }
 
+    /// `X-data-parallel-rank` names an engine that is not there.
+    pub fn rank_out_of_range(rank: i64, engines: usize) -> Self {
+        let message = format!("data_parallel_rank {rank} is out of range [0, {engines}).");
+        Self::value(&message, None)
+    }
+
+    /// An error with no cause but a test's wish. Messages are vLLM's for its own 500 and 503.
+    pub fn forced(status: StatusCode) -> Self {
+        let (kind, message) = match status {
+            StatusCode::INTERNAL_SERVER_ERROR => (
+                "InternalServerError",
+                "EngineCore encountered an issue. See stack trace (above) for the root cause.",
+            ),
+            StatusCode::SERVICE_UNAVAILABLE => return Self::busy(),
+            StatusCode::NOT_FOUND => ("NotFoundError", "The model does not exist."),
+            StatusCode::TOO_MANY_REQUESTS => ("RateLimitError", "Too many requests."),
+            other => (
+                other.canonical_reason().unwrap_or("Error"),
+                "Forced by a test.",
+            ),
+        };
+        Self {
+            status,
+            kind,
+            message: message.to_owned(),
+            param: None,
+        }
+    }
+
     /// `max-num-queued-reqs` is reached.
     pub fn busy() -> Self {
         Self {

@@ -3,6 +3,7 @@
 use axum::http::HeaderMap;
 use serde_json::{Map, Value};
 
+use crate::sim::adapter::Adapter;
 use crate::sim::config::SimConfig;
 use crate::sim::openai::error::ApiError;
 use crate::sim::template::{Message, render};
@@ -22,7 +23,7 @@ pub struct Ask {
     pub api: Api,
     /// The name the answer carries.
     pub model: String,
-    pub lora: Option<String>,
+    pub lora: Option<Adapter>,
     pub salt: Option<String>,
     /// At least one, none of them empty.
     pub prompts: Vec<Prompt>,
@@ -208,14 +209,14 @@ impl Fields<'_> {
     }
 
     /// The name to answer with and the adapter. A body without one gets the base model.
-    fn model(&self, config: &SimConfig) -> Result<(String, Option<String>), ApiError> {
+    fn model(&self, config: &SimConfig) -> Result<(String, Option<Adapter>), ApiError> {
         let base = config.model_name();
         let Some(name) = self.present("model").and_then(Value::as_str) else {
             return Ok((base.to_owned(), None));
         };
         config
             .resolve_model(name)
-            .map(|lora| (name.to_owned(), lora))
+            .map(|lora| (name.to_owned(), lora.cloned()))
             .ok_or_else(|| ApiError::unknown_model(name, base))
     }
 
