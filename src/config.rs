@@ -53,7 +53,7 @@ pub struct Config {
     pub override_host: OverrideHost,
     /// Bytes of a request body held before the pick; what is longer is routed by this much of it.
     pub max_buffered_bytes: usize,
-    /// What becomes of a request for which nothing could be picked.
+    /// What becomes of a request for which no endpoint is fit.
     pub failure_mode: FailureMode,
     /// Caps on what grows with traffic.
     pub limits: Limits,
@@ -66,7 +66,8 @@ pub struct Config {
 /// What becomes of a request for which nothing could be picked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureMode {
-    /// The cluster's own load-balancing policy chooses.
+    /// It is routed by the same scores; with no endpoint known at all, the cluster's own
+    /// load-balancing policy chooses.
     FailOpen,
     /// The client gets 503.
     FailClose,
@@ -150,18 +151,22 @@ impl Config {
         lines
     }
 
-    /// One line for the start-up log: pools, how many endpoints each has, the weights as used.
+    /// One line for the start-up log: pools, how many endpoints each has, and what a preset sets.
     pub fn summary(&self) -> String {
         let pools: Vec<String> = self
             .pools
             .iter()
             .map(|pool| {
                 format!(
-                    "{} (cluster {}, endpoints {}, weights {})",
+                    "{} (cluster {}, endpoints {}, weights {}, maxQueue {}, guardFloor {}, \
+                     pendingCredit {})",
                     pool.name,
                     pool.cluster,
                     pool.endpoints.len(),
                     pool.scoring.weights.normalised(),
+                    pool.scoring.max_queue,
+                    pool.scoring.guard_floor,
+                    pool.prefix.pending_credit.as_str(),
                 )
             })
             .collect();

@@ -8,4 +8,4 @@ mod ticket;
 pub use in_flight::{InFlight, Lease};
 pub use load_guard::LoadGuard;
 pub use pool::{Pick, Pool};
-pub use ticket::{Served, Ticket};
+pub use ticket::{Moved, Served, Ticket};

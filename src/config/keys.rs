@@ -238,7 +238,7 @@ const KEYS: &[KeyDoc] = &[
     key("overrideHost.header", Kind::Text(&text::HEADER_NAME), "\"x-gateway-destination-endpoint\"", "That header."),
     key("overrideHost.fallbacks", FALLBACKS, "2", "Next-best endpoints named after the pick, for retries."),
     key("maxBufferedBytes", BUFFERED_BYTES, "983040", "Bytes of a body held before the pick; Envoy must be able to buffer 1 MiB more."),
-    key("failureMode", choice(&["FailOpen", "FailClose"]), "\"FailOpen\"", "When nothing can be picked: the cluster's own policy, or 503."),
+    key("failureMode", choice(&["FailOpen", "FailClose"]), "\"FailOpen\"", "When no endpoint is fit: route by the same scores all the same, or answer 503."),
     section("limits", "Caps on what grows with traffic."),
     key("limits.indexBytes", INDEX_BYTES, "\"64Mi\"", "Memory for the prefix indexes, per Envoy worker."),
     key("limits.labelValues", LABEL_VALUES, "100", "Client-controlled values of a metric label; the rest is `other`."),

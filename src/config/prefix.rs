@@ -39,6 +39,17 @@ pub enum PendingCredit {
     None,
 }
 
+impl PendingCredit {
+    /// As it is written in a configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::UnlessConfirmed => "unlessConfirmed",
+            Self::Full => "full",
+            Self::None => "none",
+        }
+    }
+}
+
 impl PrefixConfig {
     pub(super) fn read(fields: &Fields<'_>, preset: &Preset) -> Result<Self, ConfigError> {
         let block_tokens = fields.whole("blockTokens")?;

@@ -43,6 +43,8 @@ pub enum Command {
         /// A JSON text.
         body: &'static str,
     },
+    /// Tell the operator, whatever the log level.
+    Warn(String),
     /// Count something.
     Count(Count),
 }

@@ -8,7 +8,7 @@ use super::delivery::BodyDelivery;
 use super::event::{Event, Headers};
 use super::request::{Request, content_length, strip_control_headers, unreadable};
 use super::router::Router;
-use crate::requestcontrol::{Served, Ticket};
+use crate::requestcontrol::{Moved, Pool, Served, Ticket};
 use crate::requesthandling::Api;
 use crate::telemetry::Reason;
 use crate::time::Timestamp;
@@ -292,14 +292,15 @@ impl Stream {
                 status: response.status,
                 failed_attempts: response.failed_attempts,
             };
-            if let Some((from, to)) = ticket.served(state, served, now) {
-                for (endpoint, change) in [(from, -1), (to, 1)] {
+            if let Some(moved) = ticket.served(state, served, now) {
+                for (endpoint, change) in [(moved.from, -1), (moved.to, 1)] {
                     commands.push(Command::Count(Count::InFlight {
                         pool,
                         endpoint,
                         change,
                     }));
                 }
+                commands.extend(passed_over(state, moved));
             }
         }
         if let Some(debug) = &sent.debug {
@@ -353,6 +354,21 @@ impl Stream {
         }
         step
     }
+}
+
+/// A line for the operator, the first time Envoy's cluster turns out not to hold an endpoint.
+fn passed_over(pool: &mut Pool, moved: Moved) -> Option<Command> {
+    if !moved.passed_over || !pool.is_missing(moved.from) {
+        return None;
+    }
+    let config = pool.config();
+    let pod = pool
+        .endpoint(moved.from)
+        .map_or("", |one| one.name.as_str());
+    Some(Command::Warn(format!(
+        "pool={} pod={pod}: Envoy sent its request elsewhere; is it an endpoint of cluster {}?",
+        config.name, config.cluster
+    )))
 }
 
 fn read_body(len: usize) -> Step {

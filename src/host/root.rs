@@ -127,7 +127,8 @@ impl Running {
 
     fn tick(&mut self) {
         let now = abi::now();
-        let leads = self.leadership.holds(now);
+        let serves = self.shared.entropy.was_used();
+        let leads = self.leadership.holds(now, serves);
         let (Ok(mut router), Ok(mut metrics)) = (
             self.shared.router.try_borrow_mut(),
             self.shared.metrics.try_borrow_mut(),
@@ -145,9 +146,9 @@ impl Running {
                     shared.publish(&pool.snapshot());
                 }
             }
-            for refused in self.scraper.start_due(&router, now) {
-                self.scraper
-                    .note(&router, &metrics, refused, ScrapeResult::Error);
+            for (refused, why) in self.scraper.start_due(&router, now) {
+                let result = ScrapeResult::Error;
+                self.scraper.note(&router, &metrics, refused, result, &why);
             }
             metrics.report_pools(&router, now);
         } else {
@@ -164,14 +165,14 @@ impl Running {
         let Some(call) = self.scraper.ended(token) else {
             return;
         };
-        let (result, found) = scraper::read_answer(call, body_size);
+        let (result, found, why) = scraper::read_answer(call, body_size);
         let (Ok(mut router), Ok(metrics)) = (
             self.shared.router.try_borrow_mut(),
             self.shared.metrics.try_borrow(),
         ) else {
             return;
         };
-        self.scraper.note(&router, &metrics, call, result);
+        self.scraper.note(&router, &metrics, call, result, &why);
         let Some(state) = router.pool_mut(call.pool) else {
             return;
         };
@@ -256,6 +257,11 @@ impl Entropy {
             vm: xxh64(&seed.to_le_bytes(), 0),
             streams: Cell::new(0),
         }
+    }
+
+    /// Whether any stream was given a number.
+    pub(super) fn was_used(&self) -> bool {
+        self.streams.get() > 0
     }
 
     pub(super) fn next(&self) -> u128 {

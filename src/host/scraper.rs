@@ -4,6 +4,7 @@ use core::net::SocketAddr;
 use std::collections::BTreeMap;
 
 use proxy_wasm::hostcalls::dispatch_http_call;
+use proxy_wasm::types::Status;
 
 use super::abi::{self, Buffer, HeaderMap};
 use super::metrics::{Metrics, ScrapeResult};
@@ -75,8 +76,8 @@ impl Scraper {
         }
     }
 
-    /// Starts what is due. Returns the calls the host refused at once.
-    pub(super) fn start_due(&mut self, router: &Router, now: Timestamp) -> Vec<Call> {
+    /// Starts what is due. Returns the calls the host refused at once, and why.
+    pub(super) fn start_due(&mut self, router: &Router, now: Timestamp) -> Vec<(Call, String)> {
         let mut refused = Vec::new();
         for (at, source) in self.sources.iter_mut().enumerate() {
             for endpoint in source.plan.start_due(now) {
@@ -87,11 +88,14 @@ impl Scraper {
                     started: now,
                     page: source.page,
                 };
-                if let Some(token) = call(router, scrape) {
-                    self.calls.insert(token, scrape);
-                } else {
-                    source.plan.ended(endpoint, now);
-                    refused.push(scrape);
+                match call(router, scrape) {
+                    Ok(token) => {
+                        self.calls.insert(token, scrape);
+                    }
+                    Err(why) => {
+                        source.plan.ended(endpoint, now);
+                        refused.push((scrape, why));
+                    }
                 }
             }
         }
@@ -107,13 +111,14 @@ impl Scraper {
         Some(call)
     }
 
-    /// Counts how `call` ended, and logs it where it is news.
+    /// Counts how `call` ended, and logs it with `why` where it is news.
     pub(super) fn note(
         &mut self,
         router: &Router,
         metrics: &Metrics,
         call: Call,
         result: ScrapeResult,
+        why: &str,
     ) {
         metrics.scrape(call.pool, result);
         let before = self.latest.insert((call.source, call.endpoint), result);
@@ -136,10 +141,9 @@ impl Scraper {
                     call.page.what()
                 );
             }
-            (failed, _) => log::warn!(
-                "inline-epp: pool={pool} pod={name} {}: {}; routing on what was last known",
-                call.page.what(),
-                failed.as_str()
+            _ => log::warn!(
+                "inline-epp: pool={pool} pod={name} {} cannot be read: {why}",
+                call.page.what()
             ),
         }
     }
@@ -192,12 +196,16 @@ impl<'a> Target<'a> {
 const GPU_PATH: &str = "/metrics";
 
 /// `GET`s the page. The override header in the call makes the cluster's policy choose exactly this
-/// host.
-fn call(router: &Router, call: Call) -> Option<u32> {
-    let state = router.pools().get(call.pool)?;
-    let config = state.config();
-    let endpoint = state.endpoint(call.endpoint)?.address;
-    let target = Target::new(config, call.page, endpoint)?;
+/// host. An error says why the host refused.
+fn call(router: &Router, call: Call) -> Result<u32, String> {
+    let target = router.pools().get(call.pool).and_then(|pool| {
+        let endpoint = pool.endpoint(call.endpoint)?.address;
+        let target = Target::new(pool.config(), call.page, endpoint)?;
+        Some((target, pool.config().metrics.timeout))
+    });
+    let Some((target, timeout)) = target else {
+        return Err("no such endpoint".to_owned());
+    };
     let host = target.address.to_string();
     let headers = vec![
         (":method", "GET"),
@@ -206,23 +214,34 @@ fn call(router: &Router, call: Call) -> Option<u32> {
         ("accept", "text/plain"),
         (router.config().override_host.header.as_str(), &host),
     ];
-    let timeout = config.metrics.timeout;
-    dispatch_http_call(target.cluster, headers, None, Vec::new(), timeout).ok()
+    let sent = dispatch_http_call(target.cluster, headers, None, Vec::new(), timeout);
+    sent.map_err(|status| {
+        if status == Status::BadArgument {
+            format!("Envoy knows no cluster {}", target.cluster)
+        } else {
+            format!("cluster {} has no host or no room for it", target.cluster)
+        }
+    })
 }
 
-/// What the ended `call` brought. A host answers 504 for a time-out, 503 for a refused connection
-/// and no header at all for a reset.
-pub(super) fn read_answer(call: Call, body_size: usize) -> (ScrapeResult, Option<Found>) {
+/// What the ended `call` brought, and a word on it. A host answers 504 for a time-out, 503 for a
+/// refused connection and no header at all for a reset.
+pub(super) fn read_answer(call: Call, body_size: usize) -> (ScrapeResult, Option<Found>, String) {
     let status = abi::header(HeaderMap::HttpCallResponse, ":status").unwrap_or_default();
     match status.as_slice() {
         b"200" => {
             let page = abi::buffer(Buffer::HttpCallResponseBody, body_size).unwrap_or_default();
-            match call.page.read(&page) {
-                Some(found) => (ScrapeResult::Ok, Some(found)),
-                None => (ScrapeResult::Unreadable, None),
+            if let Some(found) = call.page.read(&page) {
+                return (ScrapeResult::Ok, Some(found), String::new());
             }
+            let why = "the page holds no metric of a known engine".to_owned();
+            (ScrapeResult::Unreadable, None, why)
         }
-        b"504" => (ScrapeResult::Timeout, None),
-        _ => (ScrapeResult::Error, None),
+        b"504" => (ScrapeResult::Timeout, None, "no answer in time".to_owned()),
+        b"" => (ScrapeResult::Error, None, "the connection broke".to_owned()),
+        other => {
+            let status = String::from_utf8_lossy(other);
+            (ScrapeResult::Error, None, format!("status {status}"))
+        }
     }
 }

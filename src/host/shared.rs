@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use super::abi;
 use crate::datalayer::PoolSnapshot;
-use crate::replication::lease::{self, Step};
+use crate::replication::lease::{self, Claimant, Step};
 use crate::replication::snapshot;
 use crate::time::Timestamp;
 
@@ -28,10 +28,15 @@ impl Leadership {
         }
     }
 
-    /// Whether this VM leads now; claims and renews the lease where it can.
-    pub(super) fn holds(&self, now: Timestamp) -> bool {
+    /// Whether this VM leads now; claims and renews the lease where it can. `serves` says whether it
+    /// has had a request.
+    pub(super) fn holds(&self, now: Timestamp, serves: bool) -> bool {
         let (bytes, cas) = abi::shared_data(&self.key).unwrap_or_default();
-        match lease::step(lease::decode(&bytes), self.me, now, self.duration) {
+        let me = Claimant {
+            vm: self.me,
+            serves,
+        };
+        match lease::step(lease::decode(&bytes), me, now, self.duration) {
             Step::Follow => false,
             Step::Lead => true,
             Step::Claim(claim) => {

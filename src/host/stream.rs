@@ -237,6 +237,10 @@ fn obey(shared: &Shared, command: Command) {
             abi::set_header(HeaderMap::Response, name, &value)
         }
         Command::Reply { status, body } => abi::send_local_response(status, body),
+        Command::Warn(line) => {
+            log::warn!("inline-epp: {line}");
+            Ok(())
+        }
         Command::Count(count) => {
             if let Ok(mut metrics) = shared.metrics.try_borrow_mut() {
                 metrics.count(&count);

@@ -1,4 +1,6 @@
-//! Who scrapes: one VM holds a lease that every VM can read and anyone may take once it lapses.
+//! Who scrapes: one VM holds a lease that every VM can read and anyone may take once it lapses. One
+//! that serves requests takes it from one that does not (the main thread's never does): what it
+//! reports for all then rests on requests it has seen.
 
 use core::time::Duration;
 
@@ -7,7 +9,7 @@ use crate::time::Timestamp;
 
 const KIND: Kind = Kind {
     magic: *b"EPPL",
-    version: 1,
+    version: 2,
 };
 
 /// A claim to be the one scraper, as it stands in shared data.
@@ -17,6 +19,17 @@ pub struct Lease {
     pub holder: u64,
     /// When it lapses.
     pub until: Timestamp,
+    /// It has served a request.
+    pub serves: bool,
+}
+
+/// The VM that asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claimant {
+    /// Its number.
+    pub vm: u64,
+    /// It has served a request.
+    pub serves: bool,
 }
 
 /// What a VM should do about the lease.
@@ -34,28 +47,31 @@ pub enum Step {
 /// What `me` should do at `now`, given what shared data holds. A lease lasts `duration` and is
 /// renewed once half of it is over. One that ends later than a new one would was not written by
 /// this module's rules and counts as lapsed: nobody can lock all VMs out.
-pub fn step(current: Option<Lease>, me: u64, now: Timestamp, duration: Duration) -> Step {
+pub fn step(current: Option<Lease>, me: Claimant, now: Timestamp, duration: Duration) -> Step {
     let claim = Step::Claim(Lease {
-        holder: me,
+        holder: me.vm,
         until: now.after(duration),
+        serves: me.serves,
     });
     let Some(lease) = current.filter(|lease| lease.until <= now.after(duration)) else {
         return claim;
     };
     let left = lease.until.since(now);
-    match (lease.holder == me, left > duration / 2) {
+    let idles = me.serves && !lease.serves;
+    match (lease.holder == me.vm, left > duration / 2 && !idles) {
         (true, true) => Step::Lead,
         (true, false) => claim,
-        (false, _) if left.is_zero() => claim,
+        (false, _) if left.is_zero() || idles => claim,
         (false, _) => Step::Follow,
     }
 }
 
 /// Encodes `lease` for shared data.
 pub fn encode(lease: Lease) -> Vec<u8> {
-    let mut out = open(KIND, 16);
+    let mut out = open(KIND, 17);
     out.extend_from_slice(&lease.holder.to_le_bytes());
     out.extend_from_slice(&lease.until.as_nanos().to_le_bytes());
+    out.push(u8::from(lease.serves));
     seal(out)
 }
 
@@ -65,6 +81,7 @@ pub fn decode(bytes: &[u8]) -> Option<Lease> {
     let lease = Lease {
         holder: reader.u64()?,
         until: Timestamp::from_nanos(reader.u64()?),
+        serves: reader.u8()? != 0,
     };
     (reader.remaining() == 0).then_some(lease)
 }
@@ -79,62 +96,64 @@ mod tests {
         Timestamp::from_nanos(millis * 1_000_000)
     }
 
-    fn step_at(current: Option<Lease>, me: u64, millis: u64) -> Step {
-        step(current, me, at(millis), DURATION)
+    /// A lease of `holder` until `millis`.
+    fn lease(holder: u64, millis: u64, serves: bool) -> Lease {
+        Lease {
+            holder,
+            until: at(millis),
+            serves,
+        }
+    }
+
+    fn step_at(current: Option<Lease>, vm: u64, serves: bool, millis: u64) -> Step {
+        step(current, Claimant { vm, serves }, at(millis), DURATION)
     }
 
     #[test]
     fn the_first_one_claims_it() {
-        let claim = Lease {
-            holder: 1,
-            until: at(2_100),
-        };
-        assert_eq!(step_at(None, 1, 100), Step::Claim(claim));
+        let claim = Step::Claim(lease(1, 2_100, false));
+        assert_eq!(step_at(None, 1, false, 100), claim);
     }
 
     #[test]
     fn the_holder_leads_and_renews_at_half_time() {
-        let lease = Some(Lease {
-            holder: 1,
-            until: at(2_000),
-        });
-        assert_eq!(step_at(lease, 1, 900), Step::Lead);
-        let renewed = Lease {
-            holder: 1,
-            until: at(3_000),
-        };
-        assert_eq!(step_at(lease, 1, 1_000), Step::Claim(renewed));
+        let current = Some(lease(1, 2_000, true));
+        assert_eq!(step_at(current, 1, true, 900), Step::Lead);
+        let renewed = Step::Claim(lease(1, 3_000, true));
+        assert_eq!(step_at(current, 1, true, 1_000), renewed);
     }
 
     #[test]
     fn others_follow_until_it_lapses() {
-        let lease = Some(Lease {
-            holder: 1,
-            until: at(2_000),
-        });
-        assert_eq!(step_at(lease, 2, 1_999), Step::Follow);
-        let taken = Lease {
-            holder: 2,
-            until: at(4_000),
-        };
-        assert_eq!(step_at(lease, 2, 2_000), Step::Claim(taken));
+        let current = Some(lease(1, 2_000, false));
+        assert_eq!(step_at(current, 2, false, 1_999), Step::Follow);
+        let taken = Step::Claim(lease(2, 4_000, false));
+        assert_eq!(step_at(current, 2, false, 2_000), taken);
+    }
+
+    #[test]
+    fn who_serves_takes_it_from_who_does_not_and_keeps_it() {
+        let idle = Some(lease(1, 2_000, false));
+        let taken = lease(2, 2_100, true);
+        assert_eq!(step_at(idle, 2, true, 100), Step::Claim(taken));
+        assert_eq!(step_at(Some(taken), 1, false, 200), Step::Follow);
+        assert_eq!(step_at(Some(taken), 3, true, 200), Step::Follow);
+        // The holder's own first request is news to the others.
+        assert_eq!(
+            step_at(idle, 1, true, 100),
+            Step::Claim(lease(1, 2_100, true))
+        );
     }
 
     #[test]
     fn a_lease_from_the_far_future_locks_nobody_out() {
-        let forged = Some(Lease {
-            holder: 9,
-            until: at(1_000_000),
-        });
-        assert!(matches!(step_at(forged, 1, 0), Step::Claim(_)));
+        let forged = Some(lease(9, 1_000_000, true));
+        assert!(matches!(step_at(forged, 1, false, 0), Step::Claim(_)));
     }
 
     #[test]
     fn a_lease_survives_its_encoding_and_nothing_else_does() {
-        let lease = Lease {
-            holder: 7,
-            until: at(5),
-        };
+        let lease = lease(7, 5, true);
         let bytes = encode(lease);
         assert_eq!(decode(&bytes), Some(lease));
         assert_eq!(decode(&[]), None);

@@ -1,7 +1,7 @@
 //! Keeps one warm endpoint from drawing everything to itself.
 
 /// Closes for an endpoint whose open requests reach `max(floor, ratio × mean)`, the mean being the
-/// candidates' after this pick: its cached blocks then count for nothing.
+/// fit endpoints' after this pick: its cached blocks then count for nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LoadGuard {
     threshold: f64,

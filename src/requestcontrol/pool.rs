@@ -46,6 +46,8 @@ struct Known {
     outcomes: Outcomes,
     /// When it last got a request although it was unfit.
     probed: Option<Timestamp>,
+    /// The operator was told that Envoy's cluster does not hold it.
+    reported_missing: bool,
 }
 
 /// An unfit endpoint gets one request in this time: how its recovery is noticed.
@@ -189,6 +191,12 @@ impl Pool {
         if let Some(known) = self.endpoints.get_mut(id.index()) {
             known.outcomes.record(now, window, failed);
         }
+    }
+
+    /// Envoy's cluster does not hold `id`. Returns whether that is news.
+    pub fn is_missing(&mut self, id: EndpointId) -> bool {
+        let known = self.endpoints.get_mut(id.index());
+        known.is_some_and(|known| !core::mem::replace(&mut known.reported_missing, true))
     }
 
     /// Health of `id` in [0, 1].
@@ -358,6 +366,7 @@ impl Known {
             exporter: None,
             outcomes: Outcomes::default(),
             probed: None,
+            reported_missing: false,
         }
     }
 

@@ -29,6 +29,17 @@ pub struct Served {
     pub failed_attempts: usize,
 }
 
+/// A request was served by another endpoint than the one it was sent to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// The pick.
+    pub from: EndpointId,
+    /// Who served it.
+    pub to: EndpointId,
+    /// The pick was never tried: Envoy's cluster does not hold its address.
+    pub passed_over: bool,
+}
+
 impl Ticket {
     /// Sends a request with `blocks` to the first of `offered`: they are pending there, the lease is
     /// open. The others are tried in their order where it fails. `None` when nobody is offered.
@@ -53,16 +64,11 @@ impl Ticket {
     }
 
     /// The response's headers came: blocks and lease move to who served it; all but a 2xx takes the
-    /// blocks back. Returns the endpoints the lease moved between, if it did.
+    /// blocks back. Says where the lease moved, if it did.
     ///
     /// A 2xx confirms nothing yet: a model server sends a stream's headers at once, while the
     /// request still waits for its prefill.
-    pub fn served(
-        &mut self,
-        pool: &mut Pool,
-        response: Served,
-        now: Timestamp,
-    ) -> Option<(EndpointId, EndpointId)> {
+    pub fn served(&mut self, pool: &mut Pool, response: Served, now: Timestamp) -> Option<Moved> {
         let picked = self.endpoint()?;
         for &failed in self.offered.iter().take(response.failed_attempts) {
             pool.record_outcome(failed, now, true);
@@ -74,8 +80,15 @@ impl Ticket {
         // What the client did wrong, and 429, says nothing about the server.
         pool.record_outcome(to, now, response.status >= 500);
         let succeeded = (200..300).contains(&response.status);
-        let moved = to != picked;
-        if moved {
+        let moved = (to != picked).then_some(Moved {
+            from: picked,
+            to,
+            passed_over: response.failed_attempts == 0,
+        });
+        if let Some(Moved { passed_over, .. }) = moved {
+            if passed_over {
+                pool.record_outcome(picked, now, true);
+            }
             pool.index.take_back(picked, &self.blocks);
             if let Some(lease) = self.lease.take() {
                 pool.in_flight.close(lease);
@@ -89,7 +102,7 @@ impl Ticket {
         } else if !succeeded {
             self.take_back(pool);
         }
-        moved.then_some((picked, to))
+        moved
     }
 
     /// The first byte of the answer itself came: its prompt is computed, so the blocks are

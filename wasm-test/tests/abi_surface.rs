@@ -22,6 +22,7 @@ enum Needs {
 }
 
 const IMPORTS: [(&str, Needs); 40] = [
+    ("env.proxy_continue_stream", Needs::Ours),
     ("env.proxy_define_metric", Needs::Ours),
     ("env.proxy_get_buffer_bytes", Needs::Ours),
     ("env.proxy_get_header_map_pairs", Needs::Ours),
@@ -34,15 +35,14 @@ const IMPORTS: [(&str, Needs); 40] = [
     ("env.proxy_remove_header_map_value", Needs::Ours),
     ("env.proxy_replace_header_map_value", Needs::Ours),
     ("env.proxy_send_local_response", Needs::Ours),
+    ("env.proxy_set_effective_context", Needs::Ours),
     ("env.proxy_set_shared_data", Needs::Ours),
     ("env.proxy_set_tick_period_milliseconds", Needs::Ours),
     ("wasi_snapshot_preview1.clock_time_get", Needs::Ours),
     ("env.proxy_http_call", Needs::Sdk),
-    ("env.proxy_set_effective_context", Needs::Sdk),
     ("env.proxy_add_header_map_value", Needs::Unused),
     ("env.proxy_call_foreign_function", Needs::Unused),
     ("env.proxy_close_stream", Needs::Unused),
-    ("env.proxy_continue_stream", Needs::Unused),
     ("env.proxy_dequeue_shared_queue", Needs::Unused),
     ("env.proxy_done", Needs::Unused),
     ("env.proxy_enqueue_shared_queue", Needs::Unused),

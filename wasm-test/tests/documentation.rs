@@ -229,6 +229,7 @@ fn candidate(matched: u32, load: f64, queue: u32) -> Candidate {
         kv_utilisation: None,
         gpu_utilisation: Some(load),
         health: 1.0,
+        fitness: 1.0,
         adapter_ready: true,
     }
 }

@@ -316,8 +316,10 @@ fn the_summary_names_pools_endpoints_and_weights_as_used() {
         parse(&config).unwrap().summary(),
         "pools 2: \
          llama (cluster model-servers, endpoints 2, weights \
-         cache 0.500 load 0.200 queue 0.150 health 0.100 adapter 0.050); \
+         cache 0.500 load 0.200 queue 0.150 health 0.100 adapter 0.050, \
+         maxQueue 7, guardFloor 9, pendingCredit full); \
          base (cluster model-servers, endpoints 1, weights \
-         cache 0.600 load 0.200 queue 0.100 health 0.050 adapter 0.050)",
+         cache 0.600 load 0.200 queue 0.100 health 0.050 adapter 0.050, \
+         maxQueue 20, guardFloor 20, pendingCredit unlessConfirmed)",
     );
 }

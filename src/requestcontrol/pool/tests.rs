@@ -6,7 +6,7 @@ use core::time::Duration;
 use super::*;
 use crate::config::Config;
 use crate::prefix::BlockHash;
-use crate::requestcontrol::{Served, Ticket};
+use crate::requestcontrol::{Moved, Served, Ticket};
 use crate::telemetry::Reason;
 
 /// A pool of `endpoints` endpoints with `extra` keys.
@@ -211,7 +211,14 @@ fn blocks_and_lease_move_to_the_endpoint_that_served() {
     let mut ticket =
         Ticket::open(&mut pool, vec![EndpointId::new(0)], cold(1).blocks, at(1)).unwrap();
     let moved = ticket.served(&mut pool, answered(2, 200), at(2));
-    assert_eq!(moved, Some((EndpointId::new(0), EndpointId::new(2))));
+    assert_eq!(
+        moved,
+        Some(Moved {
+            from: EndpointId::new(0),
+            to: EndpointId::new(2),
+            passed_over: true,
+        })
+    );
     assert_eq!(matched(&mut pool, &cold(1)), [0, 0, 10]);
     ticket.answered(&mut pool);
     assert_eq!(matched(&mut pool, &cold(1)), [0, 0, 10]);

@@ -37,7 +37,7 @@ fn formula() -> String {
         "```text\nS = {:.2} · cacheMatch            matched blocks / blocks of the prompt\n  \
          + {:.2} · (1 − load)            GPU utilisation, else the fuller of KV cache and batch\n  \
          + {:.2} · (1 − queue/maxQueue)  waiting requests, those just sent included; 0 from maxQueue on\n  \
-         + {:.2} · health                how fresh the endpoint's metrics are\n  \
+         + {:.2} · health                good answers lately, and fresh metrics\n  \
          + {:.2} · adapterMatch          1 when the adapter is loaded or none is needed\n```\n",
         weights.cache, weights.load, weights.queue, weights.health, weights.adapter,
     )
