@@ -20,15 +20,24 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use bootstrap::Bootstrap;
 use process::Process;
 
-use crate::artifact;
+use crate::{artifact, repository};
 
 /// The shipped configuration with the module in it.
 pub const CANONICAL: &str = "envoy/envoy.yaml";
 
 /// The shipped baseline: the same without the module, round robin.
 pub const NO_FILTER: &str = "envoy/no-filter.yaml";
+
+/// The module's plugin configuration in the file at `path`, relative to the repository's root.
+///
+/// # Errors
+/// When the file cannot be read or has no module in it.
+pub fn plugin_configuration(path: impl AsRef<Path>) -> Result<serde_json::Value, BootstrapError> {
+    Bootstrap::load(repository::path(path))?.plugin()
+}
 
 /// A running Envoy that accepts requests. Dropping it kills the process; when that happens in a
 /// failing test, the end of its log goes to standard error and its files stay.

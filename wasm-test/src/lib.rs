@@ -1,10 +1,12 @@
-//! Real components around the module: simulated model servers, a real Envoy, the demo.
+//! Real components around the module: simulated model servers, a real Envoy and a fake one, the demo.
 
 pub mod artifact;
 pub mod check;
 pub mod demo;
 pub mod envoy;
+pub mod host;
 mod repository;
+pub mod scenario;
 pub mod sim;
 pub mod testbed;
 pub mod wasm;

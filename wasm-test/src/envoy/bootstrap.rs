@@ -106,6 +106,12 @@ impl Bootstrap {
         Ok(())
     }
 
+    /// The first module's plugin configuration.
+    pub(super) fn plugin(&mut self) -> Result<Value, BootstrapError> {
+        self.require_module()?;
+        Ok(self.wasm_filters()[0]["configuration"]["value"].clone())
+    }
+
     /// Hands the module its configuration as a `StringValue`: the current one as JSON text.
     pub(super) fn use_plugin_text(&mut self) -> Result<(), BootstrapError> {
         self.require_module()?;

@@ -91,6 +91,15 @@ impl Setup {
         })
     }
 
+    /// Changes the first cluster.
+    #[must_use]
+    pub fn cluster(mut self, patch: impl Fn(&mut Value) + Send + Sync + 'static) -> Self {
+        self.envoy = self
+            .envoy
+            .bootstrap(move |tree| patch(&mut tree["static_resources"]["clusters"][0]));
+        self
+    }
+
     /// Starts everything and waits until Envoy has scraped every server.
     ///
     /// # Panics

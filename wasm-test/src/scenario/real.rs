@@ -1,0 +1,143 @@
+//! A real Envoy with simulated servers.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http_body::Frame;
+use http_body_util::StreamBody;
+use reqwest::header::HeaderMap;
+use reqwest::{Body, Method};
+use serde_json::json;
+
+use super::{DESTINATION, Exchange, Framing, Gateway, Plan, Request, Serves, destinations};
+use crate::sim::SimServer;
+use crate::testbed::{Answer, Testbed};
+
+/// A real Envoy, one worker.
+#[derive(Debug)]
+pub struct RealGateway {
+    testbed: Testbed,
+    addresses: Vec<SocketAddr>,
+}
+
+/// Shows the client what the module wrote to the destination header.
+const SHOWN: &str = "x-test-destinations";
+
+impl Gateway for RealGateway {
+    async fn start(plan: Plan) -> Self {
+        let mut setup = Testbed::with_servers(plan.servers.len());
+        for (index, serves) in plan.servers.iter().enumerate() {
+            if *serves == Serves::Busy {
+                setup = setup.server(index, |config| config.max_num_queued_reqs = Some(0));
+            }
+        }
+        for patch in plan.patches {
+            setup = setup.plugin(patch);
+        }
+        let setup = setup
+            .connection_manager(|manager| {
+                manager["http_protocol_options"] = json!({ "enable_trailers": true });
+                manager["route_config"]["response_headers_to_add"] = json!([{
+                    "header": { "key": SHOWN, "value": format!("%REQ({DESTINATION})%") },
+                }]);
+            })
+            .cluster(|cluster| {
+                // The filter that removes the destination header would hide it here as well.
+                cluster["typed_extension_protocol_options"] = json!(null);
+            });
+        let testbed = setup.start().await;
+        let servers = testbed.servers().iter();
+        let addresses = servers.clone().map(SimServer::address).collect();
+        for (server, serves) in servers.zip(&plan.servers) {
+            if *serves == Serves::Gone {
+                server.kill().await;
+            }
+        }
+        Self { testbed, addresses }
+    }
+
+    fn servers(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    async fn send(&self, request: Request) -> Exchange {
+        let method = Method::from_bytes(request.method.as_bytes()).expect("a method");
+        let mut sending = self.testbed.request(method, &request.path);
+        for (name, value) in &request.headers {
+            sending = sending.header(name, value.as_slice());
+        }
+        if request.framing == Framing::Trailers {
+            sending = sending.header("trailer", "x-checksum");
+        }
+        if request.framing != Framing::Length || !request.body.is_empty() {
+            sending = sending.body(body(&request));
+        }
+        self.exchange(Answer::to(sending).await)
+    }
+
+    async fn metric(&self, name: &str, labels: &[(&str, &str)]) -> Option<u64> {
+        self.testbed.metric(name, labels).await
+    }
+
+    fn log(&self) -> String {
+        self.testbed.envoy().log()
+    }
+}
+
+impl RealGateway {
+    fn exchange(&self, answer: Answer) -> Exchange {
+        let server: Option<SocketAddr> = answer
+            .header("x-sim-server")
+            .and_then(|address| address.parse().ok());
+        let received_request_id = server.and_then(|address| {
+            let log = self.testbed.servers()[self.testbed.index_of(address)].log();
+            log.last()?.request_id.clone()
+        });
+        let headers = answer.headers.iter();
+        Exchange {
+            status: answer.status.as_u16(),
+            headers: headers
+                .map(|(name, value)| {
+                    let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+                    (name.to_string(), value)
+                })
+                .collect(),
+            server,
+            destinations: destinations(answer.header(SHOWN).unwrap_or_default()),
+            received_headers: server
+                .map(|_| {
+                    answer
+                        .headers_seen()
+                        .iter()
+                        .map(ToString::to_string)
+                        .collect()
+                })
+                .unwrap_or_default(),
+            received_request_id,
+            received_body: answer.header("x-sim-body-sha256").map(Into::into),
+        }
+    }
+}
+
+fn body(request: &Request) -> Body {
+    const PIECE: usize = 10_000;
+    if request.framing == Framing::Length {
+        return Body::from(request.body.clone());
+    }
+    let pieces = request.body.chunks(PIECE);
+    let mut frames: Vec<_> = pieces
+        .map(|piece| Frame::data(Bytes::copy_from_slice(piece)))
+        .collect();
+    if request.framing == Framing::Trailers {
+        let trailers = [("x-checksum", "1")].map(|(name, value)| {
+            (
+                name.parse().expect("a name"),
+                value.parse().expect("a value"),
+            )
+        });
+        frames.push(Frame::trailers(HeaderMap::from_iter(trailers)));
+    }
+    let frames = frames.into_iter().map(Ok::<_, std::io::Error>);
+    Body::wrap(StreamBody::new(stream::iter(frames)))
+}
