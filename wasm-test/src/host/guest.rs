@@ -299,14 +299,16 @@ impl Guest {
         Err(Status::BadArgument)
     }
 
-    /// Takes effect when the callback is over.
+    /// Takes effect when the callback is over, but the headers are gone at once.
     pub(super) fn continue_stream(&mut self, direction: u32) -> Answer {
         /// proxy-wasm's number of the request.
         const REQUEST: u32 = 0;
         if direction != REQUEST {
             return Err(Status::Unimplemented);
         }
-        self.stream()?.resumed = true;
+        let stream = self.stream()?;
+        stream.resumed = true;
+        stream.request_headers.hide();
         Ok(())
     }
 

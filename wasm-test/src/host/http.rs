@@ -65,8 +65,9 @@ impl Shown {
         self.visible = false;
     }
 
-    pub(super) fn reveal(&mut self) {
-        self.visible = true;
+    /// Shows it or not; how it was before.
+    pub(super) fn reveal(&mut self, visible: bool) -> bool {
+        std::mem::replace(&mut self.visible, visible)
     }
 
     pub(super) fn shown(&mut self) -> Option<&mut Vec<Pair>> {

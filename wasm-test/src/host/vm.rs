@@ -183,6 +183,8 @@ impl Vm {
         let body_while_held = self.rules.body_while_held;
         let stream = self.stream(id);
         match action {
+            // An answer stops the stream, whatever the callback returns.
+            Action::Continue if stream.reply.is_some() => {}
             Action::Continue => stream.send(),
             Action::Pause if body_while_held => stream.phase = Phase::Held,
             Action::Pause => stream.phase = Phase::Stopped,
@@ -350,11 +352,11 @@ impl Vm {
             stream.set_text("response.code_details", details);
         }
         // An access log sees both heads, whatever the filter was shown last.
-        stream.request_headers.reveal();
-        stream.response_headers.reveal();
+        let shown = stream.request_headers.reveal(true);
+        stream.response_headers.reveal(true);
         self.enter("proxy_on_log", id, &[])?;
         let stream = self.stream(id);
-        stream.request_headers.hide();
+        stream.request_headers.reveal(shown);
         stream.response_headers.hide();
         self.enter("proxy_on_done", id, &[])?;
         self.enter("proxy_on_delete", id, &[])?;
