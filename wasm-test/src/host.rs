@@ -172,7 +172,7 @@ impl Host {
     /// Has calls answered from here on as `responder` says. It must not use the host.
     pub fn answer_calls(
         &self,
-        responder: impl FnMut(&Request) -> Option<(Duration, Answer)> + 'static,
+        responder: impl FnMut(&Call) -> Option<(Duration, Answer)> + 'static,
     ) {
         self.world.borrow_mut().calls.responder = Some(Box::new(responder));
     }

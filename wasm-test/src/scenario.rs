@@ -4,10 +4,10 @@
 mod fake;
 mod real;
 
-pub use fake::FakeGateway;
+pub use fake::{FakeGateway, metrics_page};
 pub use real::RealGateway;
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::net::SocketAddr;
 
 use serde_json::Value;
@@ -174,8 +174,13 @@ impl Exchange {
 
 /// SHA-256 in lower-case hex.
 pub fn digest(bytes: &[u8]) -> String {
-    let digest = Sha256::digest(bytes);
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(bytes)
+        .iter()
+        .fold(String::new(), |mut text, byte| {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
 }
 
 /// The endpoints of a destination header.

@@ -52,6 +52,28 @@ async fn a_metric_has_an_id_for_every_definition_and_a_counter_takes_no_zero() {
 }
 
 #[tokio::test]
+async fn a_recorded_value_is_added_to_a_counter_and_replaces_a_gauges() {
+    let host = fake_host(Rules::Shipped);
+    let mut stream = host.stream(0);
+    stream.headers(&head("/metrics-calls"), true);
+    answered(stream, 0);
+    let fake = ["probe_counter", "probe_gauge"].map(|name| host.metric(name, &[]));
+
+    let server = server().await;
+    let envoy = real_host(&server, Rules::Shipped)
+        .start()
+        .await
+        .expect("a start");
+    let mut client = Client::connect(&envoy).await;
+    client.head("/metrics-calls", "").await;
+    client.status().await;
+    let counter = envoy.counter("wasmcustom.probe_counter").await.ok();
+    let gauge = envoy.counter("wasmcustom.probe_gauge").await.ok();
+    assert_eq!(fake, [counter, gauge]);
+    assert_eq!(fake, [Some(15), Some(5)]);
+}
+
+#[tokio::test]
 async fn what_is_not_there_is_not_found_or_a_bad_argument() {
     let script = Script::new("/odd-calls", &[]);
     let (lines, _) = script.play().await;
@@ -292,7 +314,7 @@ async fn a_trap_ends_every_stream_of_the_vm_without_another_callback() {
 
 #[tokio::test]
 async fn a_lost_vm_is_replaced_by_a_request_once_its_interval_is_over() {
-    const AN_HOUR: Duration = Duration::from_secs(3_600);
+    const AN_HOUR: Duration = Duration::from_hours(1);
     let host = fake_host(Rules::ReloadInterval(3_600));
     let ask = |path: &str| {
         let mut stream = host.stream(0);

@@ -32,6 +32,7 @@ on_both! {
     a_chunked_body_and_one_with_trailers_are_routed_by_their_prompt
     a_request_counts_once_whatever_becomes_of_it
     a_path_outside_every_pool_is_untouched
+    the_log_tells_the_version_and_of_no_panic
 }
 
 fn ask(text: &str) -> Request {
@@ -316,4 +317,27 @@ async fn a_path_outside_every_pool_is_untouched<G: Gateway>() {
         (decisions(&gateway).await, fallbacks(&gateway, None).await),
         (0, 0)
     );
+}
+
+async fn the_log_tells_the_version_and_of_no_panic<G: Gateway>() {
+    let gateway = G::start(Plan::new(&[Serves::Well; 2])).await;
+    for odd in [
+        &b"\xff\xfe"[..],
+        b"",
+        b"a\tb",
+        b"00000000000000000000000000000000000000",
+    ] {
+        let mut request = ask("hello").header("x-odd", odd);
+        for name in [
+            "x-request-id",
+            "content-encoding",
+            "x-gateway-destination-endpoint",
+        ] {
+            request = request.header(name, odd);
+        }
+        assert_eq!(gateway.send(request).await.status, 200);
+    }
+    let log = gateway.log();
+    assert!(log.contains(concat!("inline-epp ", env!("CARGO_PKG_VERSION"))));
+    assert!(!log.contains("panicked"), "{log}");
 }

@@ -83,7 +83,7 @@ impl Answer {
 }
 
 /// Answers calls as they are made: when, counted from the call, and how. `None` leaves one open.
-pub type Responder = Box<dyn FnMut(&Request) -> Option<(Duration, Answer)>>;
+pub type Responder = Box<dyn FnMut(&Call) -> Option<(Duration, Answer)>>;
 
 #[derive(Default)]
 pub(super) struct Calls {
@@ -120,19 +120,18 @@ impl Calls {
         if self.exhausted.contains(&request.cluster) {
             return Err(Status::InternalFailure);
         }
-        let answer = self
-            .responder
-            .as_mut()
-            .and_then(|responder| responder(&request));
         self.next += 1;
-        let call = Call {
+        let mut call = Call {
             token: self.next,
             thread,
             request,
             root,
             deadline: (!timeout.is_zero()).then(|| now + timeout),
-            answer: answer.map(|(after, answer)| (now + after, answer)),
+            answer: None,
         };
+        let responder = self.responder.as_mut();
+        let answer = responder.and_then(|responder| responder(&call));
+        call.answer = answer.map(|(after, answer)| (now + after, answer));
         self.open.insert(call.token, call);
         Ok(self.next)
     }

@@ -48,7 +48,8 @@ fn compile(path: &Path) -> Result<Compiled> {
     let engine = Engine::new(&config)?;
     let module = Module::from_file(&engine, path)?;
     let mut linker = Linker::new(&engine);
-    define_maps_and_buffers(&mut linker)?;
+    define_maps(&mut linker)?;
+    define_buffers(&mut linker)?;
     define_shared_state(&mut linker)?;
     define_control(&mut linker)?;
     define_wasi(&mut linker)?;
@@ -207,19 +208,20 @@ fn encode_pairs(pairs: &[Pair]) -> Vec<u8> {
     out
 }
 
+fn answer(mut call: Call<'_>, body: impl FnOnce(&mut Call<'_>) -> Answer) -> u32 {
+    body(&mut call).map_or_else(|status| status as u32, |()| 0)
+}
+
 /// Defines an import of the module `env` that answers with a status.
 macro_rules! import {
     ($linker:ident, $name:literal, |$call:ident $(, $argument:ident: $kind:ty)*| $body:expr) => {
         $linker.func_wrap("env", $name, |caller: Caller<'_, Guest> $(, $argument: $kind)*| -> u32 {
-            let mut call = Call(caller);
-            let $call = &mut call;
-            let answer: Answer = (|| $body)();
-            answer.map_or_else(|status| status as u32, |()| 0)
+            answer(Call(caller), |$call| $body)
         })?;
     };
 }
 
-fn define_maps_and_buffers(linker: &mut Linker<Guest>) -> Result<()> {
+fn define_maps(linker: &mut Linker<Guest>) -> Result<()> {
     import!(
         linker,
         "proxy_get_header_map_pairs",
@@ -266,6 +268,10 @@ fn define_maps_and_buffers(linker: &mut Linker<Guest>) -> Result<()> {
             call.guest().remove_header(map, &name)
         }
     );
+    Ok(())
+}
+
+fn define_buffers(linker: &mut Linker<Guest>) -> Result<()> {
     import!(
         linker,
         "proxy_get_buffer_bytes",

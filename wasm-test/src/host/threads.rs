@@ -38,6 +38,9 @@ enum Event {
     Tick { root: u32 },
 }
 
+/// How long a VM takes to start.
+const START: Duration = Duration::from_millis(1);
+
 impl Threads {
     pub(super) fn new(
         compiled: Compiled,
@@ -102,6 +105,8 @@ impl Threads {
     /// A configured VM.
     fn load(&mut self, thread: Thread) -> Result<Vm, StartError> {
         self.generations += 1;
+        // It takes time, so no two see the same clock.
+        self.world.borrow_mut().now += START;
         let mut vm = Vm::start(
             &self.compiled,
             thread,
@@ -109,12 +114,10 @@ impl Threads {
             self.rules,
             self.generations,
         );
-        let accepted = vm.as_mut().map(|vm| vm.add_root(&self.configuration));
-        match accepted {
-            Ok(Ok(true)) => {}
+        match vm.as_mut().map(|vm| vm.add_root(&self.configuration)) {
+            Ok(Ok(true)) | Err(_) => {}
             Ok(Ok(false)) => return Err(self.start_error()),
             Ok(Err(trap)) => return Err(self.trapped_at_start(thread, trap)),
-            Err(_) => {}
         }
         vm.map_err(|trap| self.trapped_at_start(thread, trap))
     }

@@ -43,8 +43,8 @@ impl World {
     pub(super) fn new() -> Self {
         Self {
             // A machine that has been up for a while.
-            now: Duration::from_secs(100_000),
-            epoch: Duration::from_secs(1_800_000_000),
+            now: Duration::from_hours(30),
+            epoch: Duration::from_hours(500_000),
             shared: SharedData::default(),
             metrics: Metrics::default(),
             calls: Calls::default(),

@@ -10,12 +10,13 @@ use serde_json::{Value, json};
 
 use super::{DESTINATION, Exchange, Framing, Gateway, Plan, Request, Serves, destinations, digest};
 use crate::envoy::{self, CANONICAL};
-use crate::host::{Answer, Host, Progress, Response, Sent, Setup, Stream};
+use crate::host::{Answer, Host, Progress, Response, Sent, Setup, Stream, Thread};
 
 /// The fake with model servers that answer at once.
 #[derive(Debug)]
 pub struct FakeGateway {
     host: Host,
+    plugin: Value,
     addresses: Vec<SocketAddr>,
     servers: Servers,
     /// Requests without a destination take turns.
@@ -31,8 +32,11 @@ struct Server {
     /// Value of `vllm:num_requests_waiting` on its page.
     waiting: u32,
     scrapes: u64,
+    scraped_by: Option<Thread>,
 }
 
+/// What Envoy says of a server that refuses connections; a real one adds more in the braces.
+const REFUSED: &str = "upstream_reset_before_response_started{remote_connection_failure}";
 /// `num_retries` of the shipped configuration.
 const RETRIES: usize = 2;
 
@@ -54,14 +58,17 @@ impl FakeGateway {
                     serves: *serves,
                     waiting: 0,
                     scrapes: 0,
+                    scraped_by: None,
                 };
                 (*address, server)
             });
         let servers = Rc::new(RefCell::new(servers.collect()));
-        let host = setup.start(&plugin(&addresses, plan)).expect("a start");
+        let plugin = plugin(&addresses, plan);
+        let host = setup.start(&plugin).expect("a start");
         answer_scrapes(&host, &servers);
         Self {
             host,
+            plugin,
             addresses,
             servers,
             turn: Cell::new(0),
@@ -70,6 +77,11 @@ impl FakeGateway {
 
     pub fn host(&self) -> &Host {
         &self.host
+    }
+
+    /// The plugin configuration it was started with.
+    pub fn plugin(&self) -> &Value {
+        &self.plugin
     }
 
     /// Lets the servers' metrics become known to every VM.
@@ -99,6 +111,14 @@ impl FakeGateway {
     /// When there is no such server.
     pub fn scrapes(&self, index: usize) -> u64 {
         self.server(index, |server| server.scrapes)
+    }
+
+    /// Whose VM asked a server for its metrics last; `None` when nobody did.
+    ///
+    /// # Panics
+    /// When there is no such server.
+    pub fn scraped_by(&self, index: usize) -> Option<Thread> {
+        self.server(index, |server| server.scraped_by)
     }
 
     fn server<T>(&self, index: usize, action: impl FnOnce(&mut Server) -> T) -> T {
@@ -149,11 +169,11 @@ impl FakeGateway {
 
     /// The cluster: entry by entry of the list, then members in turn.
     fn route(&self, sent: &Sent) -> Response {
-        let mut list = destinations(sent.header(DESTINATION).unwrap_or_default());
-        list.retain(|address| self.addresses.contains(address));
-        let mut last = None;
+        let mut named = destinations(sent.header(DESTINATION).unwrap_or_default());
+        named.retain(|address| self.addresses.contains(address));
+        let mut latest = None;
         for attempt in 0..=RETRIES {
-            let address = list.get(attempt).copied().unwrap_or_else(|| self.next());
+            let address = named.get(attempt).copied().unwrap_or_else(|| self.next());
             let server = self.servers.borrow()[&address];
             let mut response = Response::by(address, 200);
             response.attempts = attempt as u64 + 1;
@@ -162,13 +182,12 @@ impl FakeGateway {
                 Serves::Busy => response.status = 503,
                 Serves::Gone => {
                     response.status = 503;
-                    response.details =
-                        "upstream_reset_before_response_started{connection_failure}".to_owned();
+                    response.details = REFUSED.into();
                 }
             }
-            last = Some(response);
+            latest = Some(response);
         }
-        last.expect("at least one attempt")
+        latest.expect("at least one attempt")
     }
 
     fn next(&self) -> SocketAddr {
@@ -218,10 +237,11 @@ fn plugin(addresses: &[SocketAddr], plan: &Plan) -> Value {
 fn answer_scrapes(host: &Host, servers: &Servers) {
     let servers = Rc::clone(servers);
     host.answer_calls(move |call| {
-        let address: SocketAddr = call.header(DESTINATION)?.parse().ok()?;
+        let address: SocketAddr = call.request.header(DESTINATION)?.parse().ok()?;
         let mut servers = servers.borrow_mut();
         let server = servers.get_mut(&address)?;
         server.scrapes += 1;
+        server.scraped_by = Some(call.thread);
         let answer = match server.serves {
             Serves::Well | Serves::Busy => Answer::ok(metrics_page(server.waiting)),
             Serves::Gone => Answer::refused(),

@@ -73,7 +73,7 @@ impl Gateway for RealGateway {
         if request.framing != Framing::Length || !request.body.is_empty() {
             sending = sending.body(body(&request));
         }
-        self.exchange(Answer::to(sending).await)
+        self.exchange(&Answer::to(sending).await)
     }
 
     async fn metric(&self, name: &str, labels: &[(&str, &str)]) -> Option<u64> {
@@ -86,7 +86,7 @@ impl Gateway for RealGateway {
 }
 
 impl RealGateway {
-    fn exchange(&self, answer: Answer) -> Exchange {
+    fn exchange(&self, answer: &Answer) -> Exchange {
         let server: Option<SocketAddr> = answer
             .header("x-sim-server")
             .and_then(|address| address.parse().ok());

@@ -92,10 +92,10 @@ impl Script {
         }
         let status = if self.leaves {
             stream.abort();
-            host.advance(Duration::from_secs(60));
+            host.advance(Duration::from_mins(1));
             0
         } else {
-            host.advance(Duration::from_secs(60));
+            host.advance(Duration::from_mins(1));
             answered(stream, self.pieces.iter().sum())
         };
         (
