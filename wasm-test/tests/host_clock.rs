@@ -199,6 +199,25 @@ fn every_end_of_a_scrape_is_counted_by_its_result() {
 }
 
 #[test]
+fn scrapes_go_to_the_metrics_cluster_and_fail_where_there_is_none() {
+    let plan = Plan::new(&[Serves::Well]).plugin(|plugin| {
+        plugin["pools"][0]["metrics"]["cluster"] = json!("scrapes");
+    });
+    let gateway = FakeGateway::start_unscraped(&plan, Host::setup().cluster("scrapes"));
+    gateway.host().answer_calls(|_| None);
+    gateway.scrape();
+    let calls = gateway.host().calls();
+    assert_eq!(calls.len(), 1);
+    assert_eq!(calls[0].request.cluster, "scrapes");
+    assert_eq!(calls[0].request.header(":path"), Some("/metrics"));
+
+    let gateway = FakeGateway::start_unscraped(&plan, Host::setup());
+    gateway.host().advance(INTERVAL * 3);
+    assert!(scrapes_that_ended(&gateway, "error") >= 2);
+    assert_no_vm_lost(&gateway);
+}
+
+#[test]
 fn metrics_lose_worth_with_age_and_take_nobody_out() {
     let gateway = start(1, 1);
     until_scraped(&gateway);

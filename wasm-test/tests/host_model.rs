@@ -1,10 +1,11 @@
 //! Each rule of the fake host next to a real Envoy: the same probe, the same requests, and the same
 //! lines in the log.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use stage::{Calls, Client, Rules, Script, answered, fake_host, head, real_host};
-use wasm_test::host::Progress;
+use stage::{Calls, Client, Rules, Script, answered, fake_host, head, module, real_host, ticking};
+use wasm_test::host::{Host, Progress, Thread};
 use wasm_test::sim::{SimConfig, SimServer};
 use wasm_test::testbed::eventually;
 
@@ -310,6 +311,54 @@ async fn a_trap_ends_every_stream_of_the_vm_without_another_callback() {
     held.chunk(4).await;
     assert_eq!(held.status().await, 503);
     assert!(!envoy.log().contains("probe: log"));
+}
+
+/// Lines "configured" and "tick" of each thread.
+fn by_thread<T: Ord>(lines: impl Iterator<Item = (T, String)>) -> BTreeMap<T, (usize, usize)> {
+    let mut counts = BTreeMap::new();
+    for (thread, text) in lines {
+        let (configured, ticks) = counts.entry(thread).or_insert((0, 0));
+        *configured += usize::from(text.ends_with("probe: configured"));
+        *ticks += usize::from(text.ends_with("probe: tick"));
+    }
+    counts.retain(|_, count| *count != (0, 0));
+    counts
+}
+
+#[tokio::test]
+async fn every_vm_but_the_canarys_ticks_on_its_thread() {
+    let setup = Host::setup().module(module()).workers(3);
+    let host = setup.start(&ticking()).expect("a start");
+    host.advance(Duration::from_millis(120));
+    let lines: Vec<_> = host
+        .log()
+        .iter()
+        .map(|line| (line.thread, line.text.clone()))
+        .collect();
+    let fake = by_thread(lines.into_iter());
+    let expected = [(Thread::Canary, (1, 0)), (Thread::Main, (1, 2))];
+    let workers = (0..3).map(|worker| (Thread::Worker(worker), (1, 2)));
+    assert_eq!(fake, expected.into_iter().chain(workers).collect());
+
+    let server = server().await;
+    let envoy = real_host(&server, Rules::Shipped).concurrency(3);
+    let envoy = envoy
+        .plugin(|plugin| *plugin = ticking())
+        .start()
+        .await
+        .expect("a start");
+    // The canary is on the main thread, so that thread configures twice.
+    eventually("two ticks of each thread", async || {
+        let log = envoy.log();
+        let thread =
+            |line: &str| Some((line.split(['[', ']']).nth(3)?.to_owned(), line.to_owned()));
+        let real = by_thread(log.lines().filter_map(thread));
+        let mut configured: Vec<_> = real.values().map(|(configured, _)| *configured).collect();
+        configured.sort_unstable();
+        let ticking = real.values().all(|(_, ticks)| *ticks >= 2);
+        (configured == [1, 1, 1, 2] && ticking).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -81,6 +81,13 @@ impl Setup {
         self
     }
 
+    /// Adds a cluster that calls can go to, beside `model-servers`.
+    #[must_use]
+    pub fn cluster(mut self, name: &str) -> Self {
+        self.clusters.push(name.to_owned());
+        self
+    }
+
     /// Starts all VMs, the canary first, with `plugin`, a JSON object that reaches the module as
     /// Envoy hands a `Struct` over.
     ///

@@ -53,6 +53,7 @@ unsafe extern "C" {
     fn proxy_increment_metric(id: u32, by: i64) -> u32;
     fn proxy_record_metric(id: u32, value: u64) -> u32;
     fn proxy_continue_stream(stream: u32) -> u32;
+    fn proxy_set_tick_period_milliseconds(period: u32) -> u32;
     fn proxy_set_effective_context(context: u32) -> u32;
     fn proxy_send_local_response(
         status: u32,
@@ -307,6 +308,22 @@ extern "C" fn proxy_on_memory_allocate(size: usize) -> *mut u8 {
 
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_context_create(_: u32, _: u32) {}
+
+#[unsafe(no_mangle)]
+extern "C" fn proxy_on_configure(_: u32, _: u32) -> u32 {
+    let (_, configuration) =
+        bytes(|data, len| unsafe { proxy_get_buffer_bytes(7, 0, 1 << 30, data, len) });
+    if configuration.contains("ticks") {
+        unsafe { proxy_set_tick_period_milliseconds(50) };
+        say("configured".to_owned());
+    }
+    1
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn proxy_on_tick(_: u32) {
+    say("tick".to_owned());
+}
 
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_request_headers(id: u32, _: u32, end: u32) -> u32 {

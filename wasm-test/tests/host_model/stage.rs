@@ -160,6 +160,11 @@ impl Script {
     }
 }
 
+/// The probe's configuration in which it logs ticks.
+pub(crate) fn ticking() -> Value {
+    json!({ "ticks": true })
+}
+
 /// A fake with the probe.
 pub(crate) fn fake_host(rules: Rules) -> Host {
     let setup = Host::setup().module(module());
