@@ -130,6 +130,7 @@ fn a_new_vm_scores_by_the_snapshot_after_its_first_tick() {
     assert_eq!(cold_score(&gateway, 0), "0.3750");
     gateway.host().advance(INTERVAL / 10);
     assert_eq!(cold_score(&gateway, 0), "0.3500");
+    assert_eq!(gateway.host().samples("epp_composite_score"), [38, 35]);
 }
 
 #[test]
@@ -210,6 +211,10 @@ fn scrapes_go_to_the_metrics_cluster_and_fail_where_there_is_none() {
     assert_eq!(calls.len(), 1);
     assert_eq!(calls[0].request.cluster, "scrapes");
     assert_eq!(calls[0].request.header(":path"), Some("/metrics"));
+    let page = wasm_test::scenario::metrics_page(10);
+    gateway.host().answer(calls[0].token, Answer::ok(page));
+    gateway.host().advance(Duration::ZERO);
+    assert_eq!(scrapes_that_ended(&gateway, "ok"), 1);
 
     let gateway = FakeGateway::start_unscraped(&plan, Host::setup());
     gateway.host().advance(INTERVAL * 3);

@@ -149,6 +149,7 @@ async fn a_held_body_over_the_limit_is_answered_with_413_after_it_was_shown() {
     for (pieces, before) in [(&[10, 20][..], 3), (&[30], 2)] {
         let script = Script {
             rules: Rules::Limit(25),
+            cut_short: true,
             ..Script::new("/hold", pieces)
         };
         let (lines, status) = script.play().await;
@@ -187,7 +188,11 @@ async fn an_answer_of_the_module_stops_the_stream_and_is_shown_to_it() {
         "delete",
     ];
     shows(Script::new("/reply", &[]), 418, &expected).await;
-    let (lines, status) = Script::new("/hold-reply", &[10]).play().await;
+    let script = Script {
+        cut_short: true,
+        ..Script::new("/hold-reply", &[10])
+    };
+    let (lines, status) = script.play().await;
     assert_eq!((lines.len(), status), (7, 418));
 }
 

@@ -234,7 +234,7 @@ impl Threads {
         };
         let calls = world.calls.open().filter_map(ends);
         let ticks = awake().flat_map(ticks);
-        // Of several at the same time the first: `min_by` keeps it.
+        // Of several at the same time, the first.
         calls.chain(ticks).min_by_key(|(at, ..)| *at)
     }
 }
