@@ -362,21 +362,84 @@ fn a_configuration_is_taken_as_a_struct_and_as_json_text() {
     assert_eq!(started(&host).len(), 1);
 }
 
-#[test]
-fn a_host_without_the_flag_holds_the_request_for_ever() {
-    // What the watchdog is for: the body never comes while headers are held.
-    let plan = Plan::new(&[Serves::Well]);
-    let gateway = FakeGateway::start_unscraped(&plan, Host::setup().without_body_while_held());
-    let mut stream = gateway.host().stream(0);
+/// Uploads a body `late` after its headers; the reason the request was routed by, and how long it
+/// was held after its body had come.
+fn upload(gateway: &FakeGateway, name: &str, late: Duration) -> (String, Duration) {
+    let host = gateway.host();
+    let body = completion(&prompt(name, 600)).to_string();
+    let mut stream = host.stream(0);
     let headers: [(&str, &[u8]); 3] = [
         (":method", b"POST"),
         (":path", b"/v1/completions"),
         (":authority", b"test"),
     ];
     stream.headers(&headers, false);
-    stream.body(completion("hello").to_string().as_bytes(), true);
-    gateway.host().advance(Duration::from_mins(1));
-    assert_eq!(stream.progress(), Progress::Held);
-    stream.abort();
+    host.advance(late);
+    stream.body(body.as_bytes(), true);
+    let complete = host.now();
+    while stream.progress() == Progress::Held {
+        host.advance(Duration::from_millis(1));
+        assert!(
+            host.now().saturating_sub(complete) < INTERVAL,
+            "held for ever"
+        );
+    }
+    let held = host.now().saturating_sub(complete);
+    assert_eq!(
+        stream.sent().expect("it is on its way").body,
+        body.as_bytes()
+    );
+    let response = Response::by(gateway.servers()[0], 200);
+    let headers = stream.respond(&response, false).expect("headers");
+    stream.response_body(b"{}", true);
+    stream.finish();
+    let reason = headers
+        .into_iter()
+        .find(|(name, _)| name == b"x-epp-reason");
+    let (_, reason) = reason.expect("a reason");
+    (String::from_utf8(reason).expect("text"), held)
+}
+
+fn warnings(gateway: &FakeGateway) -> usize {
+    let log = gateway.host().log();
+    let about = |text: &str| text.contains("set allow_on_headers_stop_iteration: true");
+    log.iter().filter(|line| about(&line.text)).count()
+}
+
+#[test]
+fn a_host_that_withholds_bodies_costs_two_ticks_at_most_and_one_warning() {
+    let plan = Plan::new(&[Serves::Well]);
+    let gateway = FakeGateway::start_unscraped(&plan, Host::setup().without_body_while_held());
+    for number in 0..20 {
+        let (reason, held) = upload(&gateway, &format!("client {number}"), Duration::ZERO);
+        assert_eq!(reason, "headers_only");
+        assert!(held <= INTERVAL / 5, "{held:?}");
+    }
+    let labels = [("pool", POOL), ("reason", "headers_only")];
+    let fallbacks = gateway.host().metric("epp_fallback_total", &labels);
+    assert_eq!(fallbacks, Some(20));
+    assert_eq!(warnings(&gateway), 1);
+    assert_eq!(of_pod(&gateway, "epp_inflight_requests"), 0);
+    assert_no_vm_lost(&gateway);
+}
+
+#[test]
+fn an_upload_of_an_hour_is_waited_for_once_a_body_has_come() {
+    let gateway = start(1, 1);
+    ask(&gateway, 0, "hello");
+    let (reason, _) = upload(&gateway, "slow", Duration::from_hours(1));
+    assert_eq!(reason, "picked");
+    assert_eq!(warnings(&gateway), 0);
+    assert_no_vm_lost(&gateway);
+}
+
+#[test]
+fn a_first_upload_that_is_slow_is_resumed_and_switches_nothing_off() {
+    let gateway = start(1, 1);
+    let (reason, _) = upload(&gateway, "slow and first", Duration::from_mins(1));
+    assert_eq!(reason, "headers_only");
+    let (reason, _) = upload(&gateway, "next", Duration::ZERO);
+    assert_eq!(reason, "picked");
+    assert_eq!(warnings(&gateway), 0);
     assert_no_vm_lost(&gateway);
 }
