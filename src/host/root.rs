@@ -12,7 +12,7 @@ use super::abi::{self, Buffer};
 use super::logger;
 use super::metrics::{Metrics, ScrapeResult};
 use super::scraper::{self, Found, Scraper};
-use super::shared::{Leadership, SharedSnapshot};
+use super::shared::{self, Leadership, SharedSnapshot};
 use super::stream::HttpStream;
 use super::watchdog::{self, Watchdog};
 use crate::config::Config;
@@ -86,7 +86,7 @@ impl Root {
         for warning in config.warnings() {
             log::warn!("inline-epp: {warning}");
         }
-        let running = Running::new(config, xxh64(&json, 0), self.context_id);
+        let running = Running::new(config, xxh64(&json, 0));
         abi::set_tick_period(running.tick_period())
             .map_err(|error| format!("the host does not tick: {error:?}"))?;
         self.running = Some(running);
@@ -95,8 +95,8 @@ impl Root {
 }
 
 impl Running {
-    fn new(config: Config, fingerprint: u64, context_id: u32) -> Self {
-        let entropy = Entropy::new(context_id);
+    fn new(config: Config, fingerprint: u64) -> Self {
+        let entropy = Entropy::new();
         let interval = shortest_interval(&config);
         let lease = interval.saturating_mul(INTERVALS_PER_LEASE);
         Self {
@@ -135,6 +135,12 @@ impl Running {
         ) else {
             return;
         };
+        // A leader reads as well: what its predecessor knew, until its own scrapes are back.
+        for (pool, shared) in self.snapshots.iter_mut().enumerate() {
+            if let (Some(snapshot), Some(pool)) = (shared.read_new(), router.pool_mut(pool)) {
+                pool.apply(&snapshot, now);
+            }
+        }
         if leads {
             let pools = self
                 .snapshots
@@ -151,12 +157,6 @@ impl Running {
                 self.scraper.note(&router, &metrics, refused, result, &why);
             }
             metrics.report_pools(&router, now);
-        } else {
-            for (pool, shared) in self.snapshots.iter_mut().enumerate() {
-                if let (Some(snapshot), Some(pool)) = (shared.read_new(), router.pool_mut(pool)) {
-                    pool.apply(&snapshot, now);
-                }
-            }
         }
         metrics.report_own(&router);
     }
@@ -251,8 +251,11 @@ pub(super) struct Entropy {
 }
 
 impl Entropy {
-    fn new(context_id: u32) -> Self {
-        let seed = u128::from(abi::now().as_nanos()) << 32 | u128::from(context_id);
+    /// The clock alone does not tell VMs apart that start at the same moment; the number does, and
+    /// the clock tells this process from others.
+    fn new() -> Self {
+        let number = shared::unique_number().unwrap_or(u64::MAX);
+        let seed = u128::from(abi::now().as_nanos()) << 64 | u128::from(number);
         Self {
             vm: xxh64(&seed.to_le_bytes(), 0),
             streams: Cell::new(0),

@@ -38,9 +38,6 @@ enum Event {
     Tick { root: u32 },
 }
 
-/// How long a VM takes to start.
-const START: Duration = Duration::from_millis(1);
-
 impl Threads {
     pub(super) fn new(
         compiled: Compiled,
@@ -105,8 +102,6 @@ impl Threads {
     /// A configured VM.
     fn load(&mut self, thread: Thread) -> Result<Vm, StartError> {
         self.generations += 1;
-        // It takes time, so no two see the same clock.
-        self.world.borrow_mut().now += START;
         let mut vm = Vm::start(
             &self.compiled,
             thread,
