@@ -9,7 +9,7 @@ use crate::config::Engine;
 /// so each page of a mixed pool decides for itself. `None` when the page holds no usable sample of
 /// the engine's families: another engine's page, or no metrics page at all. Never fails otherwise;
 /// linear in `text`, and memory grows with the number of engines and adapters only, up to
-/// [`page::MAX_ENGINES`] and [`super::Adapters::MAX`].
+/// `page::MAX_ENGINES` and [`super::Adapters::MAX`].
 pub fn read(engine: Engine, text: &[u8]) -> Option<EndpointMetrics> {
     let mut tables = tables(engine).iter();
     tables.find_map(|families| page::read(families, text))
