@@ -182,9 +182,9 @@ impl Stream {
         Step::default()
     }
 
-    /// Routes a held stream by its headers, unless this host is known to deliver bodies late.
+    /// Routes a held stream by its headers, unless this host is known to deliver bodies to them.
     fn body_overdue(&mut self, router: &mut Router, now: Timestamp) -> Step {
-        if !router.delivery().is_unknown() {
+        if router.delivery() == BodyDelivery::WhileHeld {
             return Step {
                 action: Action::Pause,
                 commands: Vec::new(),

@@ -5,6 +5,8 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use proxy_wasm::types::Action;
+
 use super::abi;
 use super::root::Shared;
 use super::stream;
@@ -104,7 +106,10 @@ pub(super) fn resume_overdue(
         let is_held = stream.try_borrow().is_ok_and(|stream| stream.is_held());
         // A context that is gone needs nothing.
         if is_held && abi::set_effective_context(context_id).is_ok() {
-            stream::run(shared, &stream, Event::BodyOverdue);
+            let action = stream::run(shared, &stream, Event::BodyOverdue);
+            if action == Action::Pause {
+                continue;
+            }
             match abi::continue_request() {
                 Ok(()) => shared.watchdog.was_resumed(context_id, abi::now()),
                 Err(error) => log::debug!("the host refused to resume a request: {error:?}"),

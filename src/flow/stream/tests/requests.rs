@@ -97,6 +97,28 @@ fn a_host_that_withholds_bodies_has_no_stream_held() {
 }
 
 #[test]
+fn a_stream_held_before_that_was_known_is_released_after() {
+    let mut router = one_pool("");
+    let mut stream = Stream::default();
+    headers(
+        &mut stream,
+        &mut router,
+        &post("/v1/chat/completions", &[]),
+        false,
+    );
+    while !router.body_was_withheld() {}
+    let step = stream.handle(&mut router, Event::BodyOverdue, at(200));
+    assert_eq!(
+        (reason(&step), step.action),
+        (Reason::HeadersOnly, Action::Continue)
+    );
+    assert_eq!(
+        body(&mut stream, &mut router, CHAT.len(), true),
+        Step::default()
+    );
+}
+
+#[test]
 fn a_slow_upload_is_waited_for_once_any_body_came_while_held() {
     let mut router = one_pool("");
     chat(&mut router);
