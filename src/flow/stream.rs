@@ -331,6 +331,7 @@ impl Stream {
             return step;
         };
         let pool = sent.pool;
+        let broken_off = upstream_reset && sent.response_began;
         let Some(ticket) = sent.ticket else {
             return step;
         };
@@ -341,13 +342,13 @@ impl Stream {
                 change: -1,
             };
             step.commands.push(Command::Count(ended));
-            if upstream_reset && sent.response_began {
+            if broken_off {
                 step.commands
                     .push(Command::Count(Count::UpstreamReset { pool, endpoint }));
             }
         }
         if let Some(state) = router.pool_mut(pool) {
-            if upstream_reset && sent.response_began {
+            if broken_off {
                 ticket.broken_off(state, now);
             }
             ticket.close(state);
@@ -358,7 +359,7 @@ impl Stream {
 
 /// A line for the operator, the first time Envoy's cluster turns out not to hold an endpoint.
 fn passed_over(pool: &mut Pool, moved: Moved) -> Option<Command> {
-    if !moved.passed_over || !pool.is_missing(moved.from) {
+    if !moved.passed_over || !pool.note_missing(moved.from) {
         return None;
     }
     let config = pool.config();

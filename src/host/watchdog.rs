@@ -24,7 +24,7 @@ pub(super) struct Watchdog {
     resumed_at: Cell<Timestamp>,
 }
 
-/// A withheld body follows its resume within this time (measured: under 1 ms, 5 ms under load).
+/// A withheld body follows its resume within this time (measured: about 1 ms).
 const AT_ONCE: Duration = Duration::from_millis(5);
 
 struct Held {

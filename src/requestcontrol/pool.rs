@@ -194,16 +194,16 @@ impl Pool {
     }
 
     /// Envoy's cluster does not hold `id`. Returns whether that is news.
-    pub fn is_missing(&mut self, id: EndpointId) -> bool {
+    pub fn note_missing(&mut self, id: EndpointId) -> bool {
         let known = self.endpoints.get_mut(id.index());
         known.is_some_and(|known| !core::mem::replace(&mut known.reported_missing, true))
     }
 
     /// Health of `id` in [0, 1].
     pub fn health(&self, id: EndpointId, now: Timestamp) -> f64 {
-        self.endpoints
-            .get(id.index())
-            .map_or(0.0, |known| self.health_of(known, now))
+        self.endpoints.get(id.index()).map_or(0.0, |known| {
+            self.fitness_of(known, now) * self.freshness_of(known, now)
+        })
     }
 
     /// Queue depth of `id` as the queue scorer sees it.
@@ -263,6 +263,7 @@ impl Pool {
             .endpoint
             .max_running
             .unwrap_or(self.config.scoring.max_running);
+        let fitness = self.fitness_of(known, now);
         Candidate {
             endpoint: id,
             address_hash: known.address_hash,
@@ -275,8 +276,8 @@ impl Pool {
             max_running: slots.saturating_mul(known.metrics.engines.max(1)).max(1),
             kv_utilisation: known.metrics.kv_utilisation,
             gpu_utilisation: known.metrics.gpu_utilisation,
-            health: self.health_of(known, now),
-            fitness: self.fitness_of(known, now),
+            health: fitness * self.freshness_of(known, now),
+            fitness,
             adapter_ready: true,
         }
     }
@@ -285,16 +286,15 @@ impl Pool {
         known.outcomes.success(now, self.config.health.error_window)
     }
 
-    fn health_of(&self, known: &Known, now: Timestamp) -> f64 {
+    fn freshness_of(&self, known: &Known, now: Timestamp) -> f64 {
         let age = known.scraped_at.map(|at| now.since(at));
         let health = &self.config.health;
-        let freshness = freshness(
+        freshness(
             age,
             self.config.metrics.interval,
             health.stale_after,
             health.stale_floor,
-        );
-        freshness * self.fitness_of(known, now)
+        )
     }
 
     /// Puts an unfit endpoint whose turn has come before all others, which then take over if it

@@ -164,7 +164,7 @@ fn memory() -> String {
     format!(
         "| what | bound | with the defaults |\n|---|---|---|\n\
          | prefix indexes of one worker | `limits.indexBytes`, shared evenly among the pools, {BYTES_PER_ENTRY} bytes an entry | {} MiB, {entries} entries |\n\
-         | one open request | 8 bytes a block, `maxTokens` / `blockTokens` blocks, until its response begins | {blocks} blocks, {} KiB |\n\
+         | one open request | 8 bytes a block, `maxTokens` / `blockTokens` blocks, until the first byte of its answer | {blocks} blocks, {} KiB |\n\
          | one request while it is decided | its body, up to `maxBufferedBytes`, and up to twice as much again for texts that JSON escapes and the list of them | {} KiB and up to {} KiB |\n",
         config.limits.index_bytes >> 20,
         blocks * 8 / 1024,
