@@ -5,12 +5,14 @@
 //! and [`metrics`] is the plain data every engine is reduced to. [`engine`] chooses the table.
 
 mod adapters;
+mod condition;
 mod endpoint;
 pub mod engine;
 pub mod exposition;
 mod families;
 mod freshness;
 pub mod gpu;
+mod host_status;
 pub mod metrics;
 pub mod outcomes;
 mod page;
@@ -23,8 +25,10 @@ mod trtllm;
 mod vllm;
 
 pub use adapters::Adapters;
+pub use condition::{Condition, Unusable};
 pub use endpoint::{Endpoint, EndpointId};
 pub use freshness::freshness;
+pub use host_status::{HostStatus, Member};
 pub use metrics::EndpointMetrics;
 pub use outcomes::Outcomes;
 pub use scrape_plan::ScrapePlan;

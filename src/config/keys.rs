@@ -101,9 +101,15 @@ const POOLS: Kind = Kind::List {
 };
 /// Every endpoint is scraped each interval and scored for each request.
 const ENDPOINTS: Kind = Kind::List {
-    min: 1,
+    min: 0,
     max: 4096,
     of: "endpoints, each \"ip:port\" or an object",
+};
+/// Each is one bit in what is known of a host.
+const SOURCES: Kind = Kind::List {
+    min: 0,
+    max: super::discovery::MAX_SOURCES,
+    of: "clusters, each an object",
 };
 /// Each is tried on every request.
 const PATTERNS: Kind = Kind::List {
@@ -196,10 +202,16 @@ const KEYS: &[KeyDoc] = &[
     key("pools[].match.models", PATTERNS, "[]", "Model names, `*` for any text; not asked when the body cannot be read."),
     key("pools[].match.hosts", PATTERNS, "[]", "Host names without port, `*` for any text, in any case."),
     key("pools[].match.pathPrefix", Kind::Text(&text::PATH_PREFIX), "null", "Path prefix that ends where a path segment does; absent: every path."),
-    required("pools[].endpoints", ENDPOINTS, "The model servers, as `ip:port` or as objects."),
+    key("pools[].endpoints", ENDPOINTS, "[]", "The model servers, as `ip:port` or as objects; at least one where there is no `discovery`. With it, they are used until Envoy's list is read, and say more of the hosts in it."),
     required("pools[].endpoints[].address", Kind::Text(&super::endpoint::ADDRESS), "`ip:port`; IPv6 in brackets."),
     key("pools[].endpoints[].labels", Kind::Labels, "{}", "Labels, as on a pod."),
     key("pools[].endpoints[].maxRunning", AT_LEAST_ONE, "null", "Requests one engine runs at once; absent: `scoring.maxRunning`."),
+    key("pools[].discovery", Kind::Section, "null", "Take the endpoints, and Envoy's word on their health, from its own host list (`GET /clusters?format=json`); absent: `endpoints` alone."),
+    required("pools[].discovery.adminCluster", Kind::Text(&text::CLUSTER_NAME), "The Envoy cluster of its own admin interface."),
+    key("pools[].discovery.interval", SCRAPE_INTERVAL, "\"1s\"", "Time between two readings of the list."),
+    key("pools[].discovery.sources", SOURCES, "[]", "The clusters whose hosts make up the pool, all of them hosts of its `cluster` too; empty: the hosts of its `cluster`."),
+    required("pools[].discovery.sources[].cluster", Kind::Text(&text::CLUSTER_NAME), "An Envoy cluster."),
+    key("pools[].discovery.sources[].labels", Kind::Labels, "{}", "Labels of all its hosts, as on a pod."),
     section("pools[].metrics", "How the endpoints' metrics are read."),
     key("pools[].metrics.path", Kind::Text(&text::REQUEST_PATH), "\"/metrics\"", "Path of the metrics text."),
     key("pools[].metrics.interval", SCRAPE_INTERVAL, "\"1s\"", "Time between two scrapes of an endpoint."),
@@ -248,7 +260,6 @@ const KEYS: &[KeyDoc] = &[
 
 #[rustfmt::skip]
 const LATER_KEYS: &[LaterKey] = &[
-    later("pools[].discovery", "list the endpoints under pools[].endpoints"),
     later("pools[].models", "requests go out with the model name they came with; select by it with pools[].match.models"),
     later("pools[].endpointPickerConfig", "set weights and limits under pools[].scoring"),
     later("pools[].disaggregation", "leave it out: prefill and decode run on the picked endpoint"),

@@ -99,18 +99,21 @@ impl Running {
         let entropy = Entropy::new();
         let interval = shortest_interval(&config);
         let lease = interval.saturating_mul(INTERVALS_PER_LEASE);
+        let scraper = Scraper::new(&config);
+        let pools = config.pools.iter();
+        let snapshots: Vec<SharedSnapshot> =
+            pools.map(|pool| SharedSnapshot::new(&pool.name)).collect();
+        let mut metrics = Metrics::new(&config);
+        let router = Router::new(config);
+        metrics.follow_members(&router);
         Self {
-            scraper: Scraper::new(&config),
+            scraper,
             leadership: Leadership::new(fingerprint, entropy.vm, lease),
-            snapshots: config
-                .pools
-                .iter()
-                .map(|pool| SharedSnapshot::new(&pool.name))
-                .collect(),
-            unpublished: vec![false; config.pools.len()],
+            unpublished: vec![false; snapshots.len()],
+            snapshots,
             shared: Rc::new(Shared {
-                metrics: RefCell::new(Metrics::new(&config)),
-                router: RefCell::new(Router::new(config)),
+                metrics: RefCell::new(metrics),
+                router: RefCell::new(router),
                 entropy,
                 watchdog: Watchdog::default(),
             }),
@@ -141,10 +144,11 @@ impl Running {
                 pool.apply(&snapshot, now);
             }
         }
+        metrics.follow_members(&router);
         if leads {
             let pools = self
                 .snapshots
-                .iter()
+                .iter_mut()
                 .zip(&mut self.unpublished)
                 .zip(router.pools());
             for ((shared, unpublished), pool) in pools {
@@ -176,15 +180,18 @@ impl Running {
         let Some(state) = router.pool_mut(call.pool) else {
             return;
         };
+        let Some(endpoint) = state.find(call.address) else {
+            return;
+        };
         match found {
             Some(Found::Metrics(found)) => {
-                state.update(call.endpoint, call.started, &found);
+                state.update(endpoint, call.started, &found);
                 if let Some(unpublished) = self.unpublished.get_mut(call.pool) {
                     *unpublished = true;
                 }
             }
             Some(Found::GpuUtilisation(found)) => {
-                state.update_gpu(call.endpoint, call.started, found);
+                state.update_gpu(endpoint, call.started, found);
             }
             None => {}
         }

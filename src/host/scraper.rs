@@ -9,7 +9,7 @@ use proxy_wasm::types::Status;
 use super::abi::{self, Buffer, HeaderMap};
 use super::metrics::{Metrics, ScrapeResult};
 use crate::config::{Config, Engine, PoolConfig};
-use crate::datalayer::{EndpointId, EndpointMetrics, ScrapePlan, engine, gpu};
+use crate::datalayer::{EndpointMetrics, ScrapePlan, engine, gpu};
 use crate::flow::Router;
 use crate::time::Timestamp;
 
@@ -17,8 +17,8 @@ pub(super) struct Scraper {
     sources: Vec<Source>,
     /// Calls under way, by the host's token; bounded by the endpoints.
     calls: BTreeMap<u32, Call>,
-    /// How each endpoint's latest scrape ended, by source and endpoint.
-    latest: BTreeMap<(usize, EndpointId), ScrapeResult>,
+    /// How each endpoint's latest scrape ended, by source and address.
+    latest: BTreeMap<(usize, SocketAddr), ScrapeResult>,
 }
 
 /// One kind of page of one pool's endpoints.
@@ -42,7 +42,9 @@ pub(super) struct Call {
     /// The source's place.
     source: usize,
     pub(super) pool: usize,
-    pub(super) endpoint: EndpointId,
+    /// Which of the pool's endpoints. While the call was under way another may have joined, even
+    /// at the place of this one.
+    pub(super) address: SocketAddr,
     pub(super) started: Timestamp,
     page: Page,
 }
@@ -64,8 +66,7 @@ impl Scraper {
                 metrics.gpu.as_ref().map(|_| Page::Gpu),
             ];
             for page in pages.into_iter().flatten() {
-                let plan =
-                    ScrapePlan::new(config.endpoints.len(), metrics.interval, metrics.timeout);
+                let plan = ScrapePlan::new(metrics.interval, metrics.timeout);
                 sources.push(Source { pool, page, plan });
             }
         }
@@ -80,11 +81,18 @@ impl Scraper {
     pub(super) fn start_due(&mut self, router: &Router, now: Timestamp) -> Vec<(Call, String)> {
         let mut refused = Vec::new();
         for (at, source) in self.sources.iter_mut().enumerate() {
-            for endpoint in source.plan.start_due(now) {
+            let Some(pool) = router.pools().get(source.pool) else {
+                continue;
+            };
+            self.latest
+                .retain(|(of, address), _| *of != at || pool.find(*address).is_some());
+            let addresses = pool.endpoints().map(|(_, endpoint)| endpoint.address);
+            let due = source.plan.start_due(addresses.map(|one| (one, one)), now);
+            for address in due {
                 let scrape = Call {
                     source: at,
                     pool: source.pool,
-                    endpoint,
+                    address,
                     started: now,
                     page: source.page,
                 };
@@ -93,7 +101,7 @@ impl Scraper {
                         self.calls.insert(token, scrape);
                     }
                     Err(why) => {
-                        source.plan.ended(endpoint, now);
+                        source.plan.ended(address, now);
                         refused.push((scrape, why));
                     }
                 }
@@ -106,7 +114,7 @@ impl Scraper {
     pub(super) fn ended(&mut self, token: u32) -> Option<Call> {
         let call = self.calls.remove(&token)?;
         if let Some(source) = self.sources.get_mut(call.source) {
-            source.plan.ended(call.endpoint, call.started);
+            source.plan.ended(call.address, call.started);
         }
         Some(call)
     }
@@ -121,7 +129,7 @@ impl Scraper {
         why: &str,
     ) {
         metrics.scrape(call.pool, result);
-        let before = self.latest.insert((call.source, call.endpoint), result);
+        let before = self.latest.insert((call.source, call.address), result);
         let Some(pool) = router
             .pools()
             .get(call.pool)
@@ -129,9 +137,7 @@ impl Scraper {
         else {
             return;
         };
-        let name = pool
-            .endpoint(call.endpoint)
-            .map_or("", |endpoint| &endpoint.name);
+        let name = call.address;
         let pool = &pool.config().name;
         match (result, before) {
             (ScrapeResult::Ok, None) => {}
@@ -199,8 +205,7 @@ const GPU_PATH: &str = "/metrics";
 /// host. An error says why the host refused.
 fn call(router: &Router, call: Call) -> Result<u32, String> {
     let target = router.pools().get(call.pool).and_then(|pool| {
-        let endpoint = pool.endpoint(call.endpoint)?.address;
-        let target = Target::new(pool.config(), call.page, endpoint)?;
+        let target = Target::new(pool.config(), call.page, call.address)?;
         Some((target, pool.config().metrics.timeout))
     });
     let Some((target, timeout)) = target else {

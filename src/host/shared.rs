@@ -9,7 +9,7 @@ use crate::replication::snapshot;
 use crate::time::Timestamp;
 
 /// Keys this module writes start like this; the number changes with any encoding behind it.
-const PREFIX: &str = "inline-epp/2";
+const PREFIX: &str = "inline-epp/3";
 
 /// Attempts to count on while other VMs start at the same moment.
 const ATTEMPTS: u32 = 64;
@@ -88,9 +88,11 @@ impl SharedSnapshot {
         }
     }
 
-    pub(super) fn publish(&self, snapshot: &PoolSnapshot) {
-        if let Err(error) = abi::set_shared_data(&self.key, &snapshot::encode(snapshot), 0) {
-            log::debug!("cannot publish a snapshot: {error:?}");
+    /// What is published is not read back: newer things may be known when it would be.
+    pub(super) fn publish(&mut self, snapshot: &PoolSnapshot) {
+        match abi::set_shared_data(&self.key, &snapshot::encode(snapshot), 0) {
+            Ok(()) => self.seen = abi::shared_data(&self.key).map_or(self.seen, |(_, cas)| cas),
+            Err(error) => log::debug!("cannot publish a snapshot: {error:?}"),
         }
     }
 

@@ -1,7 +1,8 @@
 //! The encoding of one pool's snapshot.
 //!
-//! Within the envelope (magic and version before, a checksum after): endpoint count (u16), then per
-//! endpoint a tag byte and the address (4: 4 bytes and port; 6: 16 bytes, port, flow info, scope),
+//! Within the envelope (magic and version before, a checksum after): a byte that is 1 for Envoy's
+//! host list and 0 otherwise, endpoint count (u16), then per endpoint a tag byte and the address (4:
+//! 4 bytes and port; 6: 16 bytes, port, flow info, scope), condition and tier (a byte each), sources,
 //! `waiting`, `running` and `engines` (u32 each), a byte that says which optional fields follow,
 //! and these in the order of its bits: u64 each, floats by their bits, and by the highest bit the
 //! adapters: their count (u16), then each name's length (u16) and UTF-8 bytes, in ascending order.
@@ -10,9 +11,9 @@
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use super::wire::{Kind, Reader, open, seal, unseal};
-use crate::datalayer::Adapters;
 use crate::datalayer::metrics::EndpointMetrics;
 use crate::datalayer::snapshot::{EndpointSnapshot, PoolSnapshot};
+use crate::datalayer::{Adapters, Condition, HostStatus};
 use crate::time::Timestamp;
 
 /// Endpoints one snapshot can hold.
@@ -23,6 +24,7 @@ pub const MAX_ENDPOINTS: usize = u16::MAX as usize;
 pub fn encode(snapshot: &PoolSnapshot) -> Vec<u8> {
     let count = u16::try_from(snapshot.endpoints.len()).unwrap_or(u16::MAX);
     let mut out = open(KIND, usize::from(count).saturating_mul(MAX_ENDPOINT_BYTES));
+    out.push(u8::from(snapshot.is_host_list));
     out.extend_from_slice(&count.to_le_bytes());
     for endpoint in snapshot.endpoints.iter().take(usize::from(count)) {
         write_endpoint(&mut out, endpoint);
@@ -34,6 +36,11 @@ pub fn encode(snapshot: &PoolSnapshot) -> Vec<u8> {
 /// missing or trailing bytes, a value out of its range. Allocates at most in proportion to `bytes`.
 pub fn decode(bytes: &[u8]) -> Option<PoolSnapshot> {
     let mut reader = unseal(bytes, KIND)?;
+    let is_host_list = match reader.u8()? {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
     let count = usize::from(reader.u16()?);
     if count.saturating_mul(MIN_ENDPOINT_BYTES) > reader.remaining() {
         return None;
@@ -42,27 +49,36 @@ pub fn decode(bytes: &[u8]) -> Option<PoolSnapshot> {
     for _ in 0..count {
         endpoints.push(read_endpoint(&mut reader)?);
     }
-    (reader.remaining() == 0).then_some(PoolSnapshot { endpoints })
+    (reader.remaining() == 0).then_some(PoolSnapshot {
+        is_host_list,
+        endpoints,
+    })
 }
 
 const KIND: Kind = Kind {
     magic: *b"EPPS",
-    version: 2,
+    version: 3,
 };
 
 const V4: u8 = 4;
 const V6: u8 = 6;
 
-/// Address tag, IPv4 address and port, three counts, field bits.
-const MIN_ENDPOINT_BYTES: usize = 1 + 4 + 2 + 3 * 4 + 1;
+/// Address tag, IPv4 address and port, host status, three counts, field bits.
+const MIN_ENDPOINT_BYTES: usize = 1 + 4 + 2 + STATUS_BYTES + 3 * 4 + 1;
 /// The same with an IPv6 address and every optional field but the adapters.
-const MAX_ENDPOINT_BYTES: usize = 1 + 16 + 2 + 4 + 4 + 3 * 4 + 1 + OPTIONAL_FIELDS * 8;
+const MAX_ENDPOINT_BYTES: usize =
+    1 + 16 + 2 + 4 + 4 + STATUS_BYTES + 3 * 4 + 1 + OPTIONAL_FIELDS * 8;
+/// Condition, tier, sources.
+const STATUS_BYTES: usize = 1 + 1 + 4;
 const OPTIONAL_FIELDS: usize = 7;
 /// The bit of the adapters.
 const ADAPTERS: u8 = 1 << OPTIONAL_FIELDS;
 
 fn write_endpoint(out: &mut Vec<u8>, endpoint: &EndpointSnapshot) {
     write_address(out, endpoint.address);
+    let status = endpoint.status;
+    out.extend_from_slice(&[status.condition.bits(), status.tier]);
+    out.extend_from_slice(&status.sources.to_le_bytes());
     let metrics = &endpoint.metrics;
     for count in [metrics.waiting, metrics.running, metrics.engines.max(1)] {
         out.extend_from_slice(&count.to_le_bytes());
@@ -136,6 +152,11 @@ fn optional_fields(endpoint: &EndpointSnapshot) -> [Option<u64>; OPTIONAL_FIELDS
 
 fn read_endpoint(reader: &mut Reader<'_>) -> Option<EndpointSnapshot> {
     let address = read_address(reader)?;
+    let status = HostStatus {
+        condition: Condition::from_bits(reader.u8()?)?,
+        tier: reader.u8()?,
+        sources: reader.u32()?,
+    };
     let (waiting, running, engines) = (reader.u32()?, reader.u32()?, reader.u32()?);
     let present = reader.u8()?;
     let mut fields = [None; OPTIONAL_FIELDS];
@@ -179,6 +200,7 @@ fn read_endpoint(reader: &mut Reader<'_>) -> Option<EndpointSnapshot> {
         address,
         scraped_at: scraped_at.map(Timestamp::from_nanos),
         metrics,
+        status,
     })
 }
 

@@ -1,10 +1,12 @@
 //! Filters: who is out of the running.
 
+mod active;
 mod healthy;
 mod queue_limit;
 
 use core::fmt::Debug;
 
+pub use active::Active;
 pub use healthy::Healthy;
 pub use queue_limit::QueueLimit;
 

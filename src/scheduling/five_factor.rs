@@ -1,6 +1,6 @@
 //! The default profile: cache, load, queue, health, adapter.
 
-use super::filter::{Filter, Healthy, QueueLimit};
+use super::filter::{Active, Filter, Healthy, QueueLimit};
 use super::picker::MaxScore;
 use super::profile::{Profile, Weighted};
 use super::scorer::{Adapter, Health, Load, PrefixCache, Queue, Scorer};
@@ -13,6 +13,7 @@ pub fn five_factor(config: &ScoringConfig) -> Profile {
         Box::new(Healthy {
             min_health: config.min_health,
         }),
+        Box::new(Active),
         Box::new(QueueLimit {
             max_queue: config.max_queue,
         }),

@@ -38,6 +38,8 @@ fn idle(id: u16) -> Candidate {
         gpu_utilisation: None,
         health: 1.0,
         fitness: 1.0,
+        tier: 0,
+        standing: Standing::Active,
         adapter_ready: true,
     }
 }

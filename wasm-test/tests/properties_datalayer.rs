@@ -9,7 +9,7 @@ use inline_epp::config::Engine;
 use inline_epp::datalayer::exposition::{Sample, samples};
 use inline_epp::datalayer::metrics::EndpointMetrics;
 use inline_epp::datalayer::snapshot::{EndpointSnapshot, PoolSnapshot};
-use inline_epp::datalayer::{Adapters, engine};
+use inline_epp::datalayer::{Adapters, Condition, HostStatus, Unusable, engine};
 use inline_epp::replication::snapshot::{decode, encode};
 use inline_epp::time::Timestamp;
 use proptest::collection::vec;
@@ -115,8 +115,11 @@ proptest! {
     }
 
     #[test]
-    fn a_snapshot_survives_the_round_trip(endpoints in vec(endpoint(), 0..40)) {
-        let pool = PoolSnapshot { endpoints };
+    fn a_snapshot_survives_the_round_trip(
+        is_host_list in any::<bool>(),
+        endpoints in vec(endpoint(), 0..40),
+    ) {
+        let pool = PoolSnapshot { is_host_list, endpoints };
         prop_assert_eq!(decode(&encode(&pool)), Some(pool));
     }
 
@@ -132,7 +135,7 @@ proptest! {
         endpoints in vec(endpoint(), 0..5),
         mutations in vec((any::<Index>(), mutation()), 1..8),
     ) {
-        let mut bytes = encode(&PoolSnapshot { endpoints });
+        let mut bytes = encode(&PoolSnapshot { is_host_list: false, endpoints });
         bytes.truncate(bytes.len() - 8);
         for (at, mutation) in mutations {
             mutation.apply(&mut bytes, at);
@@ -334,10 +337,12 @@ fn pool_of(metrics: EndpointMetrics) -> PoolSnapshot {
     let address = SocketAddr::from(([127, 0, 0, 1], 8000));
     let scraped_at = Some(Timestamp::from_nanos(1));
     PoolSnapshot {
+        is_host_list: false,
         endpoints: vec![EndpointSnapshot {
             address,
             scraped_at,
             metrics,
+            status: HostStatus::default(),
         }],
     }
 }
@@ -348,10 +353,26 @@ fn endpoint() -> impl Strategy<Value = EndpointSnapshot> {
         any::<([u8; 16], u16)>().prop_map(SocketAddr::from),
     ];
     let scraped_at = option::of(any::<u64>().prop_map(Timestamp::from_nanos));
-    (address, scraped_at, metrics()).prop_map(|(address, scraped_at, metrics)| EndpointSnapshot {
+    let parts = (address, scraped_at, metrics(), status());
+    parts.prop_map(|(address, scraped_at, metrics, status)| EndpointSnapshot {
         address,
         scraped_at,
         metrics,
+        status,
+    })
+}
+
+fn status() -> impl Strategy<Value = HostStatus> {
+    let condition = vec(select(Unusable::ALL.as_slice()), 0..4).prop_map(|causes| {
+        causes
+            .into_iter()
+            .fold(Condition::USABLE, |all, cause| all.with(cause, true))
+    });
+    let parts = (condition, any::<u8>(), any::<u32>());
+    parts.prop_map(|(condition, tier, sources)| HostStatus {
+        condition,
+        tier,
+        sources,
     })
 }
 

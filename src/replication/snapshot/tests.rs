@@ -1,4 +1,5 @@
 use super::*;
+use crate::datalayer::Unusable;
 
 fn full() -> EndpointSnapshot {
     EndpointSnapshot {
@@ -16,6 +17,11 @@ fn full() -> EndpointSnapshot {
             prefix_queries: Some(716),
             adapters: Some(["lora-a", "lora-b"].into_iter().collect()),
         },
+        status: HostStatus {
+            condition: Condition::USABLE.with(Unusable::Draining, true),
+            tier: 2,
+            sources: 0x8000_0001,
+        },
     }
 }
 
@@ -24,11 +30,15 @@ fn bare() -> EndpointSnapshot {
         address: "10.0.0.1:8000".parse().unwrap(),
         scraped_at: None,
         metrics: EndpointMetrics::default(),
+        status: HostStatus::default(),
     }
 }
 
 fn pool(endpoints: Vec<EndpointSnapshot>) -> PoolSnapshot {
-    PoolSnapshot { endpoints }
+    PoolSnapshot {
+        is_host_list: true,
+        endpoints,
+    }
 }
 
 /// `bytes` with a checksum that fits, so that only the fields can be refused.
@@ -52,17 +62,18 @@ fn a_snapshot_survives_the_round_trip() {
 fn the_layout_is_the_documented_one() {
     let bytes = encode(&pool(vec![bare()]));
     let (body, checksum) = bytes.split_last_chunk::<8>().unwrap();
-    let mut expected = b"EPPS\x02\x01\x00\x04\x0a\x00\x00\x01\x40\x1f".to_vec();
+    let mut expected = b"EPPS\x03\x01\x01\x00\x04\x0a\x00\x00\x01\x40\x1f".to_vec();
+    expected.extend([0; 6]);
     expected.extend([0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
     assert_eq!(body, expected);
     assert_eq!(
         *checksum,
         xxhash_rust::xxh64::xxh64(&expected, 0).to_le_bytes()
     );
-    assert_eq!(body.len(), 4 + 1 + 2 + MIN_ENDPOINT_BYTES);
+    assert_eq!(body.len(), 4 + 1 + 1 + 2 + MIN_ENDPOINT_BYTES);
     let largest = encode(&pool(vec![full()]));
     let adapters = b"\x02\x00\x06\x00lora-a\x06\x00lora-b";
-    let fixed = 4 + 1 + 2 + MAX_ENDPOINT_BYTES;
+    let fixed = 4 + 1 + 1 + 2 + MAX_ENDPOINT_BYTES;
     assert_eq!(largest.len(), fixed + adapters.len() + 8);
     assert_eq!(&largest[fixed..fixed + adapters.len()], adapters);
 }
@@ -98,7 +109,7 @@ fn missing_and_trailing_bytes_are_refused_even_with_a_fitting_checksum() {
 
 #[test]
 fn other_kinds_and_versions_are_refused() {
-    for (at, byte) in [(0, b'X'), (4, 1), (4, 3)] {
+    for (at, byte) in [(0, b'X'), (4, 2), (4, 4)] {
         let mut other = encode(&pool(vec![bare()]));
         other[at] = byte;
         assert_eq!(decode(&resealed(other)), None);
@@ -108,7 +119,7 @@ fn other_kinds_and_versions_are_refused() {
 #[test]
 fn a_count_larger_than_the_bytes_is_refused() {
     let mut bytes = encode(&pool(vec![bare()]));
-    bytes[6] = 0xff;
+    bytes[7] = 0xff;
     assert_eq!(decode(&resealed(bytes)), None);
 }
 
@@ -116,7 +127,8 @@ fn a_count_larger_than_the_bytes_is_refused() {
 fn fields_out_of_range_are_refused() {
     let bytes = encode(&pool(vec![full()]));
     let address = 1 + 16 + 2 + 4 + 4;
-    let engines = 7 + address + 8;
+    let condition = 8 + address;
+    let engines = condition + 6 + 8;
     let present = engines + 4;
     let field = |index: usize| present + 1 + index * 8;
     let patched = |at: usize, value: &[u8]| {
@@ -125,7 +137,9 @@ fn fields_out_of_range_are_refused() {
         decode(&resealed(bytes))
     };
     assert_eq!(patched(present, &[0xff]), Some(pool(vec![full()])));
-    assert_eq!(patched(7, &[5]), None, "address tag");
+    assert_eq!(patched(5, &[2]), None, "neither list");
+    assert_eq!(patched(8, &[5]), None, "address tag");
+    assert_eq!(patched(condition, &[0x20]), None, "no such cause");
     assert_eq!(patched(engines, &[0; 4]), None, "no engine");
     assert_eq!(patched(present, &[0x7f]), None, "adapters unannounced");
     assert_eq!(patched(field(3), &[0; 8]), None, "no capacity");
