@@ -5,6 +5,7 @@
 //! and [`metrics`] is the plain data every engine is reduced to. [`engine`] chooses the table.
 
 mod adapters;
+pub mod clusters;
 mod condition;
 mod endpoint;
 pub mod engine;

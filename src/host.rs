@@ -2,6 +2,7 @@
 //! calls. No decision is made here.
 
 mod abi;
+mod discovery;
 mod logger;
 mod metrics;
 mod root;

@@ -71,6 +71,12 @@ impl Condition {
         Self(self.0 & !Self::ENVOYS | host.0 & Self::ENVOYS)
     }
 
+    /// What holds in either.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
     /// Whether it may get requests.
     pub const fn is_usable(self) -> bool {
         self.0 == 0

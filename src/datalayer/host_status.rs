@@ -23,4 +23,6 @@ pub struct HostStatus {
     pub tier: u8,
     /// Bit `n` is set when the `n`th source of the pool's discovery lists it.
     pub sources: u32,
+    /// Requests this proxy has open there, all workers and routes together.
+    pub active: u32,
 }

@@ -10,11 +10,11 @@ use crate::time::Timestamp;
 /// one delays nobody but itself. Endpoints are told by address, so one that takes another's place
 /// waits for nothing. Memory: some words for each endpoint.
 #[derive(Debug)]
-pub struct ScrapePlan {
+pub struct ScrapePlan<K = SocketAddr> {
     interval: Duration,
     /// After this long an answer is not waited for any longer, even if the host never reports it.
     give_up_after: Duration,
-    endpoints: BTreeMap<SocketAddr, Due>,
+    endpoints: BTreeMap<K, Due>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,7 +23,7 @@ struct Due {
     under_way_since: Option<Timestamp>,
 }
 
-impl ScrapePlan {
+impl<K: Copy + Ord> ScrapePlan<K> {
     /// A plan for endpoints that are due when first seen. `timeout` is the call's own.
     pub fn new(interval: Duration, timeout: Duration) -> Self {
         let give_up_after = timeout.saturating_add(interval);
@@ -36,16 +36,12 @@ impl ScrapePlan {
 
     /// Those of `endpoints` to scrape now; each counts as under way from here on. What is not among
     /// them is forgotten.
-    pub fn start_due<T>(
-        &mut self,
-        endpoints: impl Iterator<Item = (SocketAddr, T)>,
-        now: Timestamp,
-    ) -> Vec<T> {
+    pub fn start_due(&mut self, endpoints: impl Iterator<Item = K>, now: Timestamp) -> Vec<K> {
         let mut before = core::mem::take(&mut self.endpoints);
         let mut due = Vec::new();
-        for (address, id) in endpoints {
-            let known = before.remove(&address).unwrap_or_default();
-            let endpoint = self.endpoints.entry(address).or_insert(known);
+        for key in endpoints {
+            let known = before.remove(&key).unwrap_or_default();
+            let endpoint = self.endpoints.entry(key).or_insert(known);
             let waits = endpoint
                 .under_way_since
                 .is_some_and(|since| now.since(since) < self.give_up_after);
@@ -54,13 +50,13 @@ impl ScrapePlan {
             }
             endpoint.under_way_since = Some(now);
             endpoint.next = now.after(self.interval);
-            due.push(id);
+            due.push(key);
         }
         due
     }
 
     /// The scrape that started at `started` has ended, one way or another.
-    pub fn ended(&mut self, endpoint: SocketAddr, started: Timestamp) {
+    pub fn ended(&mut self, endpoint: K, started: Timestamp) {
         if let Some(due) = self.endpoints.get_mut(&endpoint)
             && due.under_way_since == Some(started)
         {
@@ -87,8 +83,8 @@ mod tests {
 
     /// Starts what is due of the endpoints `0..count`.
     fn start(plan: &mut ScrapePlan, count: u16, millis: u64) -> Vec<u16> {
-        let endpoints = (0..count).map(|number| (address(number), number));
-        plan.start_due(endpoints, at(millis))
+        let due = plan.start_due((0..count).map(address), at(millis));
+        due.iter().map(SocketAddr::port).collect()
     }
 
     #[test]

@@ -59,6 +59,8 @@ struct PoolMetrics {
     index_entries_shown: i64,
     fallback: Vec<(Reason, Handle)>,
     scrapes: Vec<(ScrapeResult, Handle)>,
+    /// Empty where there is no discovery.
+    discovery: Vec<(ScrapeResult, Handle)>,
     endpoints: EndpointSeries,
     /// Models with a label of their own.
     models: BTreeSet<String>,
@@ -172,6 +174,11 @@ impl Metrics {
         }
     }
 
+    pub(super) fn discovery(&self, pool: usize, result: ScrapeResult) {
+        let pool = self.pools.get(pool);
+        add(pool.and_then(|pool| find(&pool.discovery, result)), 1);
+    }
+
     pub(super) fn scrape(&self, pool: usize, result: ScrapeResult) {
         add(
             self.pools
@@ -241,10 +248,13 @@ impl PoolMetrics {
         let fallback = fallbacks
             .map(|reason| (reason, define(&metric::FALLBACK, &[pool, reason.as_str()])))
             .collect();
-        let scrapes = ScrapeResult::ALL.into_iter();
-        let scrapes = scrapes
-            .map(|result| (result, define(&metric::SCRAPES, &[pool, result.as_str()])))
-            .collect();
+        let by_result = |metric: &Metric| {
+            let results = ScrapeResult::ALL.into_iter();
+            results
+                .map(|result| (result, define(metric, &[pool, result.as_str()])))
+                .collect()
+        };
+        let discovery = config.discovery.as_ref();
         Self {
             name: pool.to_owned(),
             match_blocks: of_pool(&metric::CACHE_MATCH_BLOCKS),
@@ -254,7 +264,8 @@ impl PoolMetrics {
             index_entries: of_pool(&metric::PREFIX_TREE_NODES),
             index_entries_shown: 0,
             fallback,
-            scrapes,
+            scrapes: by_result(&metric::SCRAPES),
+            discovery: discovery.map_or_else(Vec::new, |_| by_result(&metric::DISCOVERY)),
             endpoints: EndpointSeries::default(),
             models: BTreeSet::new(),
             adapter_loads: BTreeMap::new(),

@@ -9,9 +9,10 @@ use proxy_wasm::types::ContextType;
 use xxhash_rust::xxh64::xxh64;
 
 use super::abi::{self, Buffer};
+use super::discovery::Discovery;
 use super::logger;
 use super::metrics::{Metrics, ScrapeResult};
-use super::scraper::{self, Found, Scraper};
+use super::scraper::{self, Call, Found, Scraper};
 use super::shared::{self, Leadership, SharedSnapshot};
 use super::stream::HttpStream;
 use super::watchdog::{self, Watchdog};
@@ -52,6 +53,7 @@ pub(super) struct Root {
 struct Running {
     shared: Rc<Shared>,
     scraper: Scraper,
+    discovery: Discovery,
     leadership: Leadership,
     /// One for each pool.
     snapshots: Vec<SharedSnapshot>,
@@ -100,6 +102,7 @@ impl Running {
         let interval = shortest_interval(&config);
         let lease = interval.saturating_mul(INTERVALS_PER_LEASE);
         let scraper = Scraper::new(&config);
+        let discovery = Discovery::new(&config, fingerprint);
         let pools = config.pools.iter();
         let snapshots: Vec<SharedSnapshot> =
             pools.map(|pool| SharedSnapshot::new(&pool.name)).collect();
@@ -108,6 +111,7 @@ impl Running {
         metrics.follow_members(&router);
         Self {
             scraper,
+            discovery,
             leadership: Leadership::new(fingerprint, entropy.vm, lease),
             unpublished: vec![false; snapshots.len()],
             snapshots,
@@ -156,6 +160,7 @@ impl Running {
                     shared.publish(&pool.snapshot());
                 }
             }
+            self.discovery.start_due(&router, &metrics, now);
             for (refused, why) in self.scraper.start_due(&router, now) {
                 let result = ScrapeResult::Error;
                 self.scraper.note(&router, &metrics, refused, result, &why);
@@ -165,10 +170,30 @@ impl Running {
         metrics.report_own(&router);
     }
 
-    fn scraped(&mut self, token: u32, body_size: usize) {
-        let Some(call) = self.scraper.ended(token) else {
+    fn call_ended(&mut self, token: u32, body_size: usize) {
+        match self.scraper.ended(token) {
+            Some(call) => self.scraped(call, body_size),
+            None => self.discovered(token, body_size),
+        }
+    }
+
+    fn discovered(&mut self, token: u32, body_size: usize) {
+        let (Ok(mut router), Ok(mut metrics)) = (
+            self.shared.router.try_borrow_mut(),
+            self.shared.metrics.try_borrow_mut(),
+        ) else {
             return;
         };
+        let pool = self
+            .discovery
+            .ended(token, body_size, &mut router, &metrics);
+        if let Some(unpublished) = pool.and_then(|pool| self.unpublished.get_mut(pool)) {
+            *unpublished = true;
+            metrics.follow_members(&router);
+        }
+    }
+
+    fn scraped(&mut self, call: Call, body_size: usize) {
         let (result, found, why) = scraper::read_answer(call, body_size);
         let (Ok(mut router), Ok(metrics)) = (
             self.shared.router.try_borrow_mut(),
@@ -199,14 +224,19 @@ impl Running {
 }
 
 fn shortest_interval(config: &Config) -> Duration {
-    let intervals = config.pools.iter().map(|pool| pool.metrics.interval);
-    intervals.min().unwrap_or(Duration::from_secs(1))
+    let scrapes = config.pools.iter().map(|pool| pool.metrics.interval);
+    let pools = config.pools.iter();
+    let readings = pools.filter_map(|pool| Some(pool.discovery.as_ref()?.interval));
+    scrapes
+        .chain(readings)
+        .min()
+        .unwrap_or(Duration::from_secs(1))
 }
 
 impl Context for Root {
     fn on_http_call_response(&mut self, token: u32, _: usize, body_size: usize, _: usize) {
         if let Some(running) = &mut self.running {
-            running.scraped(token, body_size);
+            running.call_ended(token, body_size);
         }
     }
 }

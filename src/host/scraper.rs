@@ -87,7 +87,7 @@ impl Scraper {
             self.latest
                 .retain(|(of, address), _| *of != at || pool.find(*address).is_some());
             let addresses = pool.endpoints().map(|(_, endpoint)| endpoint.address);
-            let due = source.plan.start_due(addresses.map(|one| (one, one)), now);
+            let due = source.plan.start_due(addresses, now);
             for address in due {
                 let scrape = Call {
                     source: at,
@@ -220,33 +220,43 @@ fn call(router: &Router, call: Call) -> Result<u32, String> {
         (router.config().override_host.header.as_str(), &host),
     ];
     let sent = dispatch_http_call(target.cluster, headers, None, Vec::new(), timeout);
-    sent.map_err(|status| {
-        if status == Status::BadArgument {
-            format!("Envoy knows no cluster {}", target.cluster)
-        } else {
-            format!("cluster {} has no host or no room for it", target.cluster)
-        }
-    })
+    sent.map_err(|status| refusal(target.cluster, status))
 }
 
-/// What the ended `call` brought, and a word on it. A host answers 504 for a time-out, 503 for a
-/// refused connection and no header at all for a reset.
+/// Why the host did not even start a call through `cluster`.
+pub(super) fn refusal(cluster: &str, status: Status) -> String {
+    if status == Status::BadArgument {
+        format!("Envoy knows no cluster {cluster}")
+    } else {
+        format!("cluster {cluster} has no host or no room for it")
+    }
+}
+
+/// What the ended `call` brought, and a word on it.
 pub(super) fn read_answer(call: Call, body_size: usize) -> (ScrapeResult, Option<Found>, String) {
+    let page = match answer(body_size) {
+        Ok(page) => page,
+        Err((result, why)) => return (result, None, why),
+    };
+    let found = call.page.read(&page);
+    if found.is_some() {
+        return (ScrapeResult::Ok, found, String::new());
+    }
+    let why = "the page holds no metric of a known engine".to_owned();
+    (ScrapeResult::Unreadable, None, why)
+}
+
+/// The body of the call that just ended, or how it failed. A host answers 504 for a time-out, 503
+/// for a refused connection and no header at all for a reset.
+pub(super) fn answer(body_size: usize) -> Result<Vec<u8>, (ScrapeResult, String)> {
     let status = abi::header(HeaderMap::HttpCallResponse, ":status").unwrap_or_default();
     match status.as_slice() {
-        b"200" => {
-            let page = abi::buffer(Buffer::HttpCallResponseBody, body_size).unwrap_or_default();
-            if let Some(found) = call.page.read(&page) {
-                return (ScrapeResult::Ok, Some(found), String::new());
-            }
-            let why = "the page holds no metric of a known engine".to_owned();
-            (ScrapeResult::Unreadable, None, why)
-        }
-        b"504" => (ScrapeResult::Timeout, None, "no answer in time".to_owned()),
-        b"" => (ScrapeResult::Error, None, "the connection broke".to_owned()),
+        b"200" => Ok(abi::buffer(Buffer::HttpCallResponseBody, body_size).unwrap_or_default()),
+        b"504" => Err((ScrapeResult::Timeout, "no answer in time".to_owned())),
+        b"" => Err((ScrapeResult::Error, "the connection broke".to_owned())),
         other => {
             let status = String::from_utf8_lossy(other);
-            (ScrapeResult::Error, None, format!("status {status}"))
+            Err((ScrapeResult::Error, format!("status {status}")))
         }
     }
 }

@@ -73,6 +73,32 @@ impl Leadership {
     }
 }
 
+/// A short word that all VMs of a configuration see, such as how something last went: a VM that takes
+/// over says nothing that another has said.
+pub(super) struct SharedWord {
+    key: String,
+}
+
+impl SharedWord {
+    /// The word on `subject` of the configuration that `fingerprint` tells.
+    pub(super) fn new(fingerprint: u64, subject: &str) -> Self {
+        Self {
+            key: format!("{PREFIX}/word/{fingerprint:016x}/{subject}"),
+        }
+    }
+
+    /// Makes `word` the word and returns whether it is a new one, and whether it is the first.
+    pub(super) fn change(&self, word: &str) -> (bool, bool) {
+        let before = abi::shared_data(&self.key).unwrap_or_default().0;
+        let is_new = before != word.as_bytes();
+        if is_new {
+            // Unwritten it is said again, which is no harm.
+            let _ = abi::set_shared_data(&self.key, word.as_bytes(), 0);
+        }
+        (is_new, before.is_empty())
+    }
+}
+
 /// One pool's snapshot.
 pub(super) struct SharedSnapshot {
     key: String,

@@ -2,8 +2,8 @@
 //!
 //! Within the envelope (magic and version before, a checksum after): a byte that is 1 for Envoy's
 //! host list and 0 otherwise, endpoint count (u16), then per endpoint a tag byte and the address (4:
-//! 4 bytes and port; 6: 16 bytes, port, flow info, scope), condition and tier (a byte each), sources,
-//! `waiting`, `running` and `engines` (u32 each), a byte that says which optional fields follow,
+//! 4 bytes and port; 6: 16 bytes, port, flow info, scope), condition and tier (a byte each), sources and
+//! open requests (u32 each), `waiting`, `running` and `engines` (u32 each), a byte that says which optional fields follow,
 //! and these in the order of its bits: u64 each, floats by their bits, and by the highest bit the
 //! adapters: their count (u16), then each name's length (u16) and UTF-8 bytes, in ascending order.
 //! Everything is little-endian and a snapshot has exactly one encoding.
@@ -68,8 +68,8 @@ const MIN_ENDPOINT_BYTES: usize = 1 + 4 + 2 + STATUS_BYTES + 3 * 4 + 1;
 /// The same with an IPv6 address and every optional field but the adapters.
 const MAX_ENDPOINT_BYTES: usize =
     1 + 16 + 2 + 4 + 4 + STATUS_BYTES + 3 * 4 + 1 + OPTIONAL_FIELDS * 8;
-/// Condition, tier, sources.
-const STATUS_BYTES: usize = 1 + 1 + 4;
+/// Condition, tier, sources, open requests.
+const STATUS_BYTES: usize = 1 + 1 + 4 + 4;
 const OPTIONAL_FIELDS: usize = 7;
 /// The bit of the adapters.
 const ADAPTERS: u8 = 1 << OPTIONAL_FIELDS;
@@ -79,6 +79,7 @@ fn write_endpoint(out: &mut Vec<u8>, endpoint: &EndpointSnapshot) {
     let status = endpoint.status;
     out.extend_from_slice(&[status.condition.bits(), status.tier]);
     out.extend_from_slice(&status.sources.to_le_bytes());
+    out.extend_from_slice(&status.active.to_le_bytes());
     let metrics = &endpoint.metrics;
     for count in [metrics.waiting, metrics.running, metrics.engines.max(1)] {
         out.extend_from_slice(&count.to_le_bytes());
@@ -156,6 +157,7 @@ fn read_endpoint(reader: &mut Reader<'_>) -> Option<EndpointSnapshot> {
         condition: Condition::from_bits(reader.u8()?)?,
         tier: reader.u8()?,
         sources: reader.u32()?,
+        active: reader.u32()?,
     };
     let (waiting, running, engines) = (reader.u32()?, reader.u32()?, reader.u32()?);
     let present = reader.u8()?;

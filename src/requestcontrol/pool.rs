@@ -50,6 +50,17 @@ pub struct Pick {
     pub loads_adapter: bool,
 }
 
+/// What a host list changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Followed {
+    /// Endpoints that are new.
+    pub joined: u64,
+    /// Endpoints that are no longer there.
+    pub left: usize,
+    /// Hosts for which there was no room.
+    pub left_out: usize,
+}
+
 impl Pool {
     /// A pool that has sent nothing yet and may index `max_entries` (block, endpoint) pairs.
     pub fn new(config: PoolConfig, max_entries: usize) -> Self {
@@ -100,26 +111,29 @@ impl Pool {
     }
 
     /// Takes over Envoy's host list: who is not in it leaves with its blocks, who is new joins with
-    /// none, the others get its word. Hosts beyond the 4,096th are left out; returns how many.
-    pub fn follow_host_list(&mut self, hosts: &[Member]) -> usize {
+    /// none, the others get its word. Hosts beyond the 4,096th are left out.
+    pub fn follow_host_list(&mut self, hosts: &[Member]) -> Followed {
         self.follows_host_list = true;
+        let mut followed = Followed::default();
         let listed: BTreeSet<SocketAddr> = hosts.iter().map(|host| host.address).collect();
         for address in self.members.addresses() {
             if !listed.contains(&address)
                 && let Some(id) = self.find(address)
             {
                 self.leave(id);
+                followed.left = followed.left.saturating_add(1);
             }
         }
-        let mut left_out = 0;
+        let joined = self.members.joined();
         for host in hosts {
             let found = self.find(host.address).or_else(|| self.join(host.address));
             match found.and_then(|id| self.members.get_mut(id)) {
-                Some(known) => known.take_hosts_word(host.status),
-                None => left_out += 1,
+                Some(known) => known.take_hosts_word(host.status, &self.config),
+                None => followed.left_out = followed.left_out.saturating_add(1),
             }
         }
-        left_out
+        followed.joined = self.members.joined().saturating_sub(joined);
+        followed
     }
 
     /// Takes over what a newer scrape found out about `endpoint`.
@@ -223,8 +237,12 @@ impl Pool {
             .is_some_and(|known| known.joined <= joined)
     }
 
-    /// Envoy's cluster does not hold `id`. Returns whether that is news.
+    /// Envoy's cluster does not hold `id`. Returns whether that is news: it is none where the next
+    /// reading of Envoy's host list settles it.
     pub fn note_missing(&mut self, id: EndpointId) -> bool {
+        if self.follows_host_list {
+            return false;
+        }
         let known = self.members.get_mut(id);
         known.is_some_and(|known| !core::mem::replace(&mut known.reported_missing, true))
     }
@@ -306,6 +324,13 @@ impl Pool {
             .max_running
             .unwrap_or(self.config.scoring.max_running);
         let fitness = known.fitness(now, &self.config);
+        let freshness = known.freshness(now, &self.config);
+        // Of a server that tells nothing, Envoy's own count is the best there is.
+        let running = if freshness < 1.0 {
+            running.max(known.status.active)
+        } else {
+            running
+        };
         Candidate {
             endpoint: id,
             address_hash: known.address_hash,
@@ -318,7 +343,7 @@ impl Pool {
             max_running: slots.saturating_mul(known.metrics.engines.max(1)).max(1),
             kv_utilisation: known.metrics.kv_utilisation,
             gpu_utilisation: known.metrics.gpu_utilisation,
-            health: fitness * known.freshness(now, &self.config),
+            health: fitness * freshness,
             fitness,
             tier: known.status.tier,
             standing: if known.status.condition.is_usable() {
@@ -382,8 +407,7 @@ impl Pool {
         if self.members.len() >= MAX_ENDPOINTS {
             return None;
         }
-        let mut listed = self.config.endpoints.iter();
-        let known = Known::new(address, listed.find(|one| one.address == address));
+        let known = Known::new(address, &self.config);
         // Requests may still run at an endpoint that left: until they end, its place is theirs.
         let is_free = |id| self.in_flight.open_at(id) == 0;
         let id = self.members.join(known, is_free)?;

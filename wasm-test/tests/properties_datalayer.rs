@@ -368,11 +368,12 @@ fn status() -> impl Strategy<Value = HostStatus> {
             .into_iter()
             .fold(Condition::USABLE, |all, cause| all.with(cause, true))
     });
-    let parts = (condition, any::<u8>(), any::<u32>());
-    parts.prop_map(|(condition, tier, sources)| HostStatus {
+    let parts = (condition, any::<u8>(), any::<u32>(), any::<u32>());
+    parts.prop_map(|(condition, tier, sources, active)| HostStatus {
         condition,
         tier,
         sources,
+        active,
     })
 }
 

@@ -21,6 +21,7 @@ fn full() -> EndpointSnapshot {
             condition: Condition::USABLE.with(Unusable::Draining, true),
             tier: 2,
             sources: 0x8000_0001,
+            active: 12,
         },
     }
 }
@@ -63,7 +64,7 @@ fn the_layout_is_the_documented_one() {
     let bytes = encode(&pool(vec![bare()]));
     let (body, checksum) = bytes.split_last_chunk::<8>().unwrap();
     let mut expected = b"EPPS\x03\x01\x01\x00\x04\x0a\x00\x00\x01\x40\x1f".to_vec();
-    expected.extend([0; 6]);
+    expected.extend([0; 10]);
     expected.extend([0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
     assert_eq!(body, expected);
     assert_eq!(
@@ -128,7 +129,7 @@ fn fields_out_of_range_are_refused() {
     let bytes = encode(&pool(vec![full()]));
     let address = 1 + 16 + 2 + 4 + 4;
     let condition = 8 + address;
-    let engines = condition + 6 + 8;
+    let engines = condition + 10 + 8;
     let present = engines + 4;
     let field = |index: usize| present + 1 + index * 8;
     let patched = |at: usize, value: &[u8]| {

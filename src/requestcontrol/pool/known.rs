@@ -37,16 +37,16 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// What `listed`, if anything, says of the endpoint at `address`.
-    pub(super) fn new(address: SocketAddr, listed: Option<&EndpointConfig>) -> Self {
+    /// The endpoint at `address`, with what the operator says of it.
+    pub(super) fn new(address: SocketAddr, config: &PoolConfig) -> Self {
         let name = address.to_string();
         Self {
             address_hash: xxh64(name.as_bytes(), 0),
             endpoint: Endpoint {
                 address,
                 name,
-                labels: listed.map_or_else(BTreeMap::new, |listed| listed.labels.clone()),
-                max_running: listed.and_then(|listed| listed.max_running),
+                labels: labels(address, 0, config),
+                max_running: listed(address, config).and_then(|listed| listed.max_running),
             },
             joined: 0,
             scraped_at: None,
@@ -69,7 +69,10 @@ impl Known {
     }
 
     /// Takes over what Envoy's host list says; what the scraper found out stays.
-    pub(super) fn take_hosts_word(&mut self, word: HostStatus) {
+    pub(super) fn take_hosts_word(&mut self, word: HostStatus, config: &PoolConfig) {
+        if word.sources != self.status.sources {
+            self.endpoint.labels = labels(self.endpoint.address, word.sources, config);
+        }
         let condition = self.status.condition.with_hosts_word(word.condition);
         self.status = HostStatus { condition, ..word };
     }
@@ -136,4 +139,24 @@ impl Known {
         let adapters = self.metrics.adapters.as_ref();
         adapters.is_some_and(|adapters| adapters.contains(model))
     }
+}
+
+fn listed(address: SocketAddr, config: &PoolConfig) -> Option<&EndpointConfig> {
+    config.endpoints.iter().find(|one| one.address == address)
+}
+
+/// The labels of the `sources` that list the endpoint, one bit each; of equal names the later
+/// source's wins, and the endpoint's own over all.
+fn labels(address: SocketAddr, sources: u32, config: &PoolConfig) -> BTreeMap<String, String> {
+    let discovery = config.discovery.as_ref();
+    let all = discovery.map_or(&[][..], |discovery| &discovery.sources);
+    let listing = all.iter().zip(0..).filter_map(|(source, place)| {
+        let bit = 1_u32.checked_shl(place)?;
+        (sources & bit != 0).then_some(&source.labels)
+    });
+    let own = listed(address, config).map(|listed| &listed.labels);
+    let labels = listing.chain(own).flatten();
+    labels
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
 }

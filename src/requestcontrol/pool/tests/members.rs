@@ -40,7 +40,7 @@ fn following(hosts: &[Member]) -> Pool {
         "endpoints":[{"address":"10.0.0.1:8000","maxRunning":7}]}]}"#;
     let config = Config::parse(json.as_bytes()).unwrap();
     let mut pool = Pool::new(config.pools[0].clone(), 1_000_000);
-    assert_eq!(pool.follow_host_list(hosts), 0);
+    assert_eq!(pool.follow_host_list(hosts).left_out, 0);
     pool
 }
 
@@ -210,6 +210,52 @@ fn hosts_beyond_the_cap_are_left_out() {
     };
     let hosts: Vec<Member> = (1..=5_000).map(host).collect();
     let mut pool = following(&[]);
-    assert_eq!(pool.follow_host_list(&hosts), 5_000 - MAX_ENDPOINTS);
+    let followed = pool.follow_host_list(&hosts);
+    assert_eq!(followed.left_out, 5_000 - MAX_ENDPOINTS);
+    assert_eq!(followed.joined, MAX_ENDPOINTS as u64);
     assert_eq!(pool.endpoints().count(), MAX_ENDPOINTS);
+}
+
+#[test]
+fn the_labels_of_all_sources_that_list_a_host_are_its_labels() {
+    let json = r#"{"pools":[{"name":"p","cluster":"c","endpoints":[
+        {"address":"10.0.0.1:8000","labels":{"zone":"own"}}],
+        "discovery":{"adminCluster":"a","sources":[
+            {"cluster":"c","labels":{"zone":"z","gpu":"h100"}},
+            {"cluster":"d","labels":{"role":"decode"}}]}}]}"#;
+    let config = Config::parse(json.as_bytes()).unwrap();
+    let mut pool = Pool::new(config.pools[0].clone(), 1_000);
+    let of = |last, sources| Member {
+        status: HostStatus {
+            sources,
+            ..HostStatus::default()
+        },
+        ..well(last)
+    };
+    let labels = |pool: &Pool, last| {
+        let endpoint = pool.endpoint(id(pool, last).unwrap()).unwrap();
+        let labels = endpoint.labels.iter();
+        labels
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect::<Vec<_>>()
+    };
+    pool.follow_host_list(&[of(1, 0b11), of(2, 0b01)]);
+    assert_eq!(labels(&pool, 1), ["gpu=h100", "role=decode", "zone=own"]);
+    assert_eq!(labels(&pool, 2), ["gpu=h100", "zone=z"]);
+    pool.follow_host_list(&[of(1, 0b11), of(2, 0b10)]);
+    assert_eq!(labels(&pool, 2), ["role=decode"]);
+}
+
+#[test]
+fn envoys_count_of_open_requests_stands_in_for_metrics_that_do_not_come() {
+    let busy = HostStatus {
+        active: 128,
+        ..HostStatus::default()
+    };
+    let mut pool = following(&[member(2, busy)]);
+    let load = |pool: &mut Pool| pool.candidates(&cold(1), "m", at(1))[0].load();
+    assert!((load(&mut pool) - 0.5).abs() < 1e-9);
+    let idle = id(&pool, 2).unwrap();
+    pool.update(idle, at(1), &EndpointMetrics::default());
+    assert!(load(&mut pool) < 1e-9);
 }
