@@ -74,7 +74,7 @@ pub fn path(sources: &[&str]) -> String {
 fn escaped(name: &str) -> String {
     let mut escaped = String::with_capacity(name.len());
     for character in name.chars() {
-        if character.is_ascii_punctuation() {
+        if r"\.+*?()|[]{}^$".contains(character) {
             escaped.push('\\');
         }
         escaped.push(character);

@@ -9,7 +9,7 @@ use inline_epp::config::Engine;
 use inline_epp::datalayer::exposition::{Sample, samples};
 use inline_epp::datalayer::metrics::EndpointMetrics;
 use inline_epp::datalayer::snapshot::{EndpointSnapshot, PoolSnapshot};
-use inline_epp::datalayer::{Adapters, Condition, HostStatus, Unusable, engine};
+use inline_epp::datalayer::{Adapters, Condition, HostStatus, Unusable, clusters, engine};
 use inline_epp::replication::snapshot::{decode, encode};
 use inline_epp::time::Timestamp;
 use proptest::collection::vec;
@@ -121,6 +121,46 @@ proptest! {
     ) {
         let pool = PoolSnapshot { is_host_list, endpoints };
         prop_assert_eq!(decode(&encode(&pool)), Some(pool));
+    }
+
+    /// Envoy's host list, with any bytes put over it anywhere.
+    #[test]
+    fn a_mutated_host_list_is_read_without_a_panic(
+        mutations in vec((any::<Index>(), mutation()), 0..8),
+        cut in any::<Index>(),
+    ) {
+        let mut text = HOST_LIST.as_bytes().to_vec();
+        for (at, mutation) in mutations {
+            mutation.apply(&mut text, at);
+        }
+        let end = cut.index(text.len() + 1);
+        for text in [&text[..], &text[..end]] {
+            if let Ok(hosts) = clusters::read(text, &["c", "d"]) {
+                prop_assert!(hosts.windows(2).all(|pair| pair[0].address < pair[1].address));
+            }
+        }
+    }
+
+    #[test]
+    fn any_bytes_as_a_host_list_are_read_without_a_panic(bytes in vec(any::<u8>(), 0..500)) {
+        prop_assert!(clusters::read(&bytes, &["c"]).is_err());
+    }
+
+    /// Envoy's filter is RE2; what it must match is the same in this dialect.
+    #[test]
+    fn the_query_matches_the_names_it_was_made_of_and_no_others(
+        names in vec("[ -~é]{1,12}", 1..4),
+        other in ".{0,12}",
+    ) {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let path = clusters::path(&names);
+        let (_, filter) = path.split_once("&filter=").unwrap();
+        let filter = percent_encoding::percent_decode_str(filter).decode_utf8().unwrap();
+        let filter = regex::Regex::new(&filter).unwrap();
+        for name in &names {
+            prop_assert!(filter.is_match(name), "{name}");
+        }
+        prop_assert_eq!(filter.is_match(&other), names.contains(&other.as_str()));
     }
 
     #[test]
@@ -332,6 +372,13 @@ impl Mutation {
 fn engine_load() -> impl Strategy<Value = (u32, u32, f64, u64)> {
     (0_u32..1000, 0_u32..1000, 0.0..=1.0, 1_u64..1 << 40)
 }
+
+const HOST_LIST: &str = r#"{"cluster_statuses":[{"name":"d"},{"name":"c","host_statuses":[
+    {"address":{"socket_address":{"address":"10.0.0.1","port_value":8000}},
+     "stats":[{"type":"GAUGE","name":"rq_active","value":"7"}],
+     "health_status":{"failed_active_health_check":true,"eds_health_status":"DRAINING"},"priority":1},
+    {"address":{"socket_address":{"address":"fd00::1","port_value":8001}},
+     "health_status":{"eds_health_status":"HEALTHY"}}]}]}"#;
 
 fn pool_of(metrics: EndpointMetrics) -> PoolSnapshot {
     let address = SocketAddr::from(([127, 0, 0, 1], 8000));
