@@ -2,6 +2,7 @@
 //! calls. No decision is made here.
 
 mod abi;
+mod calls;
 mod discovery;
 mod logger;
 mod metrics;

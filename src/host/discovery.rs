@@ -1,12 +1,9 @@
 //! Reads Envoy's own host list, by HTTP calls from the root context to its admin interface.
 
-use core::time::Duration;
 use std::collections::BTreeMap;
 
-use proxy_wasm::hostcalls::dispatch_http_call;
-
+use super::calls::{self, Get};
 use super::metrics::{Metrics, ScrapeResult};
-use super::scraper;
 use super::shared::SharedWord;
 use crate::config::{Config, DiscoveryConfig, PoolConfig};
 use crate::datalayer::clusters::{self, ClustersError};
@@ -160,21 +157,20 @@ fn call(pool: &PoolConfig) -> Result<u32, String> {
     let sources = sources(pool, discovery);
     let names: Vec<&str> = sources.iter().map(String::as_str).collect();
     let path = clusters::path(&names);
-    let headers = vec![
-        (":method", "GET"),
-        (":path", path.as_str()),
-        (":authority", "localhost"),
-        ("accept", "application/json"),
-    ];
-    let cluster = &discovery.admin_cluster;
-    let timeout: Duration = pool.metrics.timeout;
-    let sent = dispatch_http_call(cluster, headers, None, Vec::new(), timeout);
-    sent.map_err(|status| scraper::refusal(cluster, status))
+    let get = Get {
+        cluster: &discovery.admin_cluster,
+        path: &path,
+        authority: "localhost",
+        accept: "application/json",
+        override_host: None,
+        timeout: pool.metrics.timeout,
+    };
+    get.start()
 }
 
 /// The hosts the ended call brought.
 fn read(pool: &PoolConfig, body_size: usize) -> Result<Vec<Member>, (ScrapeResult, String)> {
-    let text = scraper::answer(body_size)?;
+    let text = calls::answer(body_size)?;
     let unreadable = |why: String| (ScrapeResult::Unreadable, why);
     let Some(discovery) = &pool.discovery else {
         return Err(unreadable("it is not asked for".to_owned()));

@@ -59,7 +59,6 @@ struct PoolMetrics {
     index_entries_shown: i64,
     fallback: Vec<(Reason, Handle)>,
     scrapes: Vec<(ScrapeResult, Handle)>,
-    /// Empty where there is no discovery.
     discovery: Vec<(ScrapeResult, Handle)>,
     endpoints: EndpointSeries,
     /// Models with a label of their own.
@@ -254,7 +253,6 @@ impl PoolMetrics {
                 .map(|result| (result, define(metric, &[pool, result.as_str()])))
                 .collect()
         };
-        let discovery = config.discovery.as_ref();
         Self {
             name: pool.to_owned(),
             match_blocks: of_pool(&metric::CACHE_MATCH_BLOCKS),
@@ -265,7 +263,7 @@ impl PoolMetrics {
             index_entries_shown: 0,
             fallback,
             scrapes: by_result(&metric::SCRAPES),
-            discovery: discovery.map_or_else(Vec::new, |_| by_result(&metric::DISCOVERY)),
+            discovery: by_result(&metric::DISCOVERY),
             endpoints: EndpointSeries::default(),
             models: BTreeSet::new(),
             adapter_loads: BTreeMap::new(),

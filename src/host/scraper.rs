@@ -3,10 +3,7 @@
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
 
-use proxy_wasm::hostcalls::dispatch_http_call;
-use proxy_wasm::types::Status;
-
-use super::abi::{self, Buffer, HeaderMap};
+use super::calls::{self, Get};
 use super::metrics::{Metrics, ScrapeResult};
 use crate::config::{Config, Engine, PoolConfig};
 use crate::datalayer::{EndpointMetrics, ScrapePlan, engine, gpu};
@@ -212,29 +209,20 @@ fn call(router: &Router, call: Call) -> Result<u32, String> {
         return Err("no such endpoint".to_owned());
     };
     let host = target.address.to_string();
-    let headers = vec![
-        (":method", "GET"),
-        (":path", target.path),
-        (":authority", &host),
-        ("accept", "text/plain"),
-        (router.config().override_host.header.as_str(), &host),
-    ];
-    let sent = dispatch_http_call(target.cluster, headers, None, Vec::new(), timeout);
-    sent.map_err(|status| refusal(target.cluster, status))
-}
-
-/// Why the host did not even start a call through `cluster`.
-pub(super) fn refusal(cluster: &str, status: Status) -> String {
-    if status == Status::BadArgument {
-        format!("Envoy knows no cluster {cluster}")
-    } else {
-        format!("cluster {cluster} has no host or no room for it")
-    }
+    let get = Get {
+        cluster: target.cluster,
+        path: target.path,
+        authority: &host,
+        accept: "text/plain",
+        override_host: Some((&router.config().override_host.header, &host)),
+        timeout,
+    };
+    get.start()
 }
 
 /// What the ended `call` brought, and a word on it.
 pub(super) fn read_answer(call: Call, body_size: usize) -> (ScrapeResult, Option<Found>, String) {
-    let page = match answer(body_size) {
+    let page = match calls::answer(body_size) {
         Ok(page) => page,
         Err((result, why)) => return (result, None, why),
     };
@@ -244,19 +232,4 @@ pub(super) fn read_answer(call: Call, body_size: usize) -> (ScrapeResult, Option
     }
     let why = "the page holds no metric of a known engine".to_owned();
     (ScrapeResult::Unreadable, None, why)
-}
-
-/// The body of the call that just ended, or how it failed. A host answers 504 for a time-out, 503
-/// for a refused connection and no header at all for a reset.
-pub(super) fn answer(body_size: usize) -> Result<Vec<u8>, (ScrapeResult, String)> {
-    let status = abi::header(HeaderMap::HttpCallResponse, ":status").unwrap_or_default();
-    match status.as_slice() {
-        b"200" => Ok(abi::buffer(Buffer::HttpCallResponseBody, body_size).unwrap_or_default()),
-        b"504" => Err((ScrapeResult::Timeout, "no answer in time".to_owned())),
-        b"" => Err((ScrapeResult::Error, "the connection broke".to_owned())),
-        other => {
-            let status = String::from_utf8_lossy(other);
-            Err((ScrapeResult::Error, format!("status {status}")))
-        }
-    }
 }

@@ -8,7 +8,7 @@ use inline_epp::datalayer::EndpointId;
 use inline_epp::prefix::{BlockHash, ChainBuilder, PrefixIndex, Seed};
 use inline_epp::requesthandling::{Api, close_cut_off};
 use inline_epp::scheduling::picker::TieKey;
-use inline_epp::scheduling::{Candidate, five_factor};
+use inline_epp::scheduling::{Candidate, Standing, five_factor};
 use proptest::prelude::*;
 
 const ENDPOINTS: u16 = 3;
@@ -166,6 +166,8 @@ fn candidates() -> impl Strategy<Value = Candidate> {
             gpu_utilisation,
             health,
             fitness: 1.0,
+            tier: 0,
+            standing: Standing::Active,
             adapter_ready,
         };
         (candidate.truly_waiting() < 20).then_some(candidate)
