@@ -4,12 +4,14 @@
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use inline_epp::config::Engine;
 use inline_epp::datalayer::exposition::{Sample, samples};
 use inline_epp::datalayer::metrics::EndpointMetrics;
 use inline_epp::datalayer::snapshot::{EndpointSnapshot, PoolSnapshot};
 use inline_epp::datalayer::{Adapters, Condition, HostStatus, Unusable, clusters, engine};
+use inline_epp::replication::lease;
 use inline_epp::replication::snapshot::{decode, encode};
 use inline_epp::time::Timestamp;
 use proptest::collection::vec;
@@ -185,6 +187,35 @@ proptest! {
         if let Some(pool) = decode(&bytes) {
             prop_assert_eq!(encode(&pool), bytes);
         }
+    }
+
+    #[test]
+    fn any_bytes_are_no_lease(bytes in vec(any::<u8>(), 0..60)) {
+        prop_assert_eq!(lease::decode(&bytes), None);
+    }
+
+    /// With a checksum that fits, the fields themselves are what must be survived, and nobody may be
+    /// locked out for longer than a lease lasts.
+    #[test]
+    fn a_mutated_lease_is_refused_or_lapses(
+        (holder, serves, ends_in_ms) in (any::<u64>(), any::<bool>(), 0_u64..6_000),
+        mutations in vec((any::<Index>(), mutation()), 0..2),
+        (vm, i_serve, now) in (any::<u64>(), any::<bool>(), 0_u64..1 << 62),
+    ) {
+        let now = Timestamp::from_nanos(now);
+        let until = now.after(Duration::from_millis(ends_in_ms));
+        let mut bytes = lease::encode(lease::Lease { holder, until, serves });
+        bytes.truncate(bytes.len() - 8);
+        for (at, mutation) in mutations {
+            mutation.apply(&mut bytes, at);
+        }
+        let checksum = xxh64(&bytes, 0);
+        bytes.extend(checksum.to_le_bytes());
+        let found = lease::decode(&bytes);
+        let me = lease::Claimant { vm, serves: i_serve };
+        let duration = Duration::from_secs(2);
+        let follows = |now| lease::step(found, me, now, duration) == lease::Step::Follow;
+        prop_assert!(!follows(now) || !follows(now.after(duration)), "{:?}", found);
     }
 }
 
