@@ -10,6 +10,7 @@ use reqwest::{Body, RequestBuilder};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use wasm_test::scenario::digest;
+use wasm_test::sim::{Failure, Overrides, Status};
 use wasm_test::testbed::{Answer, COMPLETIONS, Setup, Testbed, prompt};
 
 /// `maxBufferedBytes` where the configuration says nothing.
@@ -138,6 +139,37 @@ async fn a_body_of_known_length_is_never_refused_with_envoys_own_limit() {
         served(&testbed, way, DEFAULT_LIMIT + 1, "truncated_body").await;
     }
     testbed.assert_no_vm_lost().await;
+}
+
+#[tokio::test]
+async fn eight_megabytes_are_replayed_to_the_next_server_of_the_list() {
+    for limit in [DEFAULT_LIMIT, 33_554_432] {
+        let testbed = Testbed::with_servers(2)
+            .plugin(move |plugin| plugin["maxBufferedBytes"] = json!(limit))
+            .start()
+            .await;
+        for way in ALL {
+            let name = format!("{way:?}");
+            let warm = Answer::to(post(&testbed, way, &body(&name, 12_000))).await;
+            let failing = testbed.index_of(warm.server());
+            testbed.servers()[failing].set_overrides(Overrides {
+                fail: Some(Failure {
+                    status: Status::new(503).expect("an error"),
+                    times: Some(1),
+                }),
+                ..Overrides::default()
+            });
+            let body = body(&name, 8_000_000);
+            let answer = Answer::to(post(&testbed, way, &body)).await;
+            assert_eq!(answer.status, 200, "{way:?} {answer:?}");
+            assert_eq!(testbed.index_of(answer.picked()), failing);
+            assert_eq!(testbed.index_of(answer.server()), 1 - failing);
+            let received = answer.header("x-sim-body-sha256");
+            assert_eq!(received, Some(digest(&body).as_str()), "{way:?}");
+        }
+        testbed.nothing_in_flight().await;
+        testbed.assert_no_vm_lost().await;
+    }
 }
 
 #[tokio::test]

@@ -104,6 +104,22 @@ async fn distinct_cold_prompts_at_once_are_shared_by_every_worker() {
 }
 
 #[tokio::test]
+async fn a_server_whose_page_has_no_samples_takes_its_part_of_a_burst() {
+    let testbed = Testbed::with_servers(4).start_unscraped().await;
+    testbed.servers()[0].set_overrides(Overrides {
+        // Every family's name begins with nothing.
+        metrics_without: vec![String::new()],
+        ..Overrides::default()
+    });
+    testbed.metrics_taken_over().await;
+    let cold = |number| completion(&prompt(&format!("client {number}"), 2_000));
+    let shares = burst(&testbed, COMPLETIONS, (0..60).map(cold).collect::<Vec<_>>()).await;
+    // It is behind by what half of its health is worth, 0.025: four requests' queue and load.
+    assert!(shares[0].abs_diff(12) <= 2, "{shares:?}");
+    assert!(within(&shares[1..], 16, 2), "{shares:?}");
+}
+
+#[tokio::test]
 async fn balanced_spreads_conversations_with_an_unseen_common_system_prompt() {
     let testbed = balanced(Testbed::with_servers(4)).start().await;
     let shares = burst(&testbed, CHAT, conversations(12)).await;
