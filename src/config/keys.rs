@@ -199,7 +199,7 @@ const KEYS: &[KeyDoc] = &[
     required("pools[].name", Kind::Text(&text::POOL_NAME), "Unique; appears in metric labels."),
     required("pools[].cluster", Kind::Text(&text::CLUSTER_NAME), "The Envoy cluster that holds the model servers."),
     section("pools[].match", "Which requests are the pool's: every given part must fit."),
-    key("pools[].match.models", PATTERNS, "[]", "Model names, `*` for any text; not asked when the body cannot be read."),
+    key("pools[].match.models", PATTERNS, "[]", "Model names, `*` for any text; not asked when the body cannot be read that far."),
     key("pools[].match.hosts", PATTERNS, "[]", "Host names without port, `*` for any text, in any case."),
     key("pools[].match.pathPrefix", Kind::Text(&text::PATH_PREFIX), "null", "Path prefix that ends where a path segment does; absent: every path."),
     key("pools[].endpoints", ENDPOINTS, "[]", "The model servers, as `ip:port` or as objects; at least one where there is no `discovery`. With it, they are used until Envoy's list is read, and say more of the hosts in it."),

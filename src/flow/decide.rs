@@ -65,7 +65,13 @@ pub(super) fn by_prompt(
         }
     };
     let model = parsed.model.as_deref().unwrap_or_default();
-    let Some(pool) = router.fitting_model(&request.pools, model) else {
+    let pool = if truncated && parsed.model.is_none() {
+        // It may stand behind the cut, where clients that write the prompt first have it.
+        request.pools.first().copied()
+    } else {
+        router.fitting_model(&request.pools, model)
+    };
+    let Some(pool) = pool else {
         return Outcome::NotOurs;
     };
     let reason = match (truncated, parsed.prompt.is_empty()) {
