@@ -69,6 +69,12 @@ fn ask(gateway: &FakeGateway, text: &str) -> (usize, (u32, u32)) {
     (open.server, open.matched)
 }
 
+fn finish(all: impl IntoIterator<Item = Open>) {
+    for one in all {
+        one.stream.finish();
+    }
+}
+
 fn cold(number: usize) -> String {
     prompt(&format!("client {number}"), 600)
 }
@@ -139,14 +145,12 @@ fn slow_streams_count_for_as_long_as_they_last() {
     }
     assert_eq!(shares(2, open.iter().map(|one| one.server)), [20, 20]);
     let (over, on): (Vec<_>, Vec<_>) = open.into_iter().partition(|one| one.server == 0);
-    over.into_iter().for_each(|one| one.stream.finish());
+    finish(over);
     let next: Vec<_> = (40..60)
         .map(|number| send(&gateway, &cold(number)))
         .collect();
     assert_eq!(shares(2, next.iter().map(|one| one.server)), [20, 0]);
-    for one in on.into_iter().chain(next) {
-        one.stream.finish();
-    }
+    finish(on.into_iter().chain(next));
 }
 
 #[test]
@@ -169,7 +173,7 @@ fn an_imbalance_suspends_affinity_to_the_loaded_server_and_no_other() {
     let (server, (matched, total)) = ask(&gateway, &staying);
     assert_eq!((server, matched), (1, total));
     // The conversation that nobody continued during the imbalance returns after it, whole.
-    burst.into_iter().for_each(|one| one.stream.finish());
+    finish(burst);
     let (server, (matched, total)) = ask(&gateway, &returning);
     assert_eq!((server, matched), (0, total));
 }
@@ -203,7 +207,7 @@ fn steady(servers: usize, lasts: Duration, per_second: f64) -> (Vec<usize>, f64,
         gateway.host().advance(Duration::from_secs_f64(pause));
         let (over, on): (Vec<_>, Vec<_>) = open.into_iter().partition(|(end, _)| *end <= now);
         open = on;
-        over.into_iter().for_each(|(_, one)| one.stream.finish());
+        finish(over.into_iter().map(|(_, one)| one));
         in_turn.retain(|(end, _)| *end > now);
 
         let one = send(&gateway, &cold(picks.len()));
