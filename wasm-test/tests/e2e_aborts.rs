@@ -1,6 +1,11 @@
 //! Streams that end before their time, a hundred at once: none stays in flight, and none costs the
 //! next request anything.
 
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -76,6 +81,35 @@ async fn a_hundred_clients_that_reset_their_streams_leave_nothing_in_flight() {
             .await;
         assert_eq!(health, 100);
     }
+    testbed.assert_no_vm_lost().await;
+}
+
+#[tokio::test]
+async fn a_hundred_streams_of_one_connection_that_are_reset_leave_nothing_in_flight() {
+    let testbed = start().await;
+    let stream = TcpStream::connect(testbed.envoy().address()).await;
+    let io = TokioIo::new(stream.expect("a connection"));
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), io)
+        .await
+        .expect("a handshake");
+    let connection = tokio::spawn(connection);
+    let begin = async |number| {
+        let request = Request::post(format!("http://test{COMPLETIONS}"))
+            .header("content-type", "application/json")
+            .body(Full::new(Bytes::from(endless(number).to_string())));
+        let answer = sender.clone().send_request(request.expect("a request"));
+        let mut answer = answer.await.expect("an answer");
+        assert!(answer.body_mut().frame().await.is_some());
+        answer
+    };
+    let answers = futures_util::future::join_all((0..STREAMS).map(begin)).await;
+    assert_eq!(testbed.in_flight().await.iter().sum::<u64>(), 100);
+    // Each stream is reset, the connection stays.
+    drop(answers);
+    testbed.nothing_in_flight().await;
+    assert!(!connection.is_finished());
+    assert_eq!(testbed.decisions().await, 100);
+    assert_eq!(resets(&testbed).await, 0);
     testbed.assert_no_vm_lost().await;
 }
 

@@ -293,6 +293,7 @@ const REPORTS: [(u8, &str, Answer); 41] = [
         "a stream that breaks off stays in flight",
         Shown(&[
             "e2e_aborts::a_hundred_clients_that_reset_their_streams_leave_nothing_in_flight",
+            "e2e_aborts::a_hundred_streams_of_one_connection_that_are_reset_leave_nothing_in_flight",
             "e2e_aborts::a_hundred_streams_that_servers_reset_leave_nothing_in_flight",
             "e2e_failures::a_server_killed_under_load_costs_only_the_streams_it_had_begun",
             "e2e_failures::a_client_that_goes_away_before_the_answer_is_no_longer_in_flight",
