@@ -4,9 +4,12 @@
 
 use std::time::Duration;
 
+use futures_util::future::join;
 use serde_json::json;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
 use wasm_test::scenario::digest;
-use wasm_test::testbed::{Answer, Setup, Testbed, completion, prompt};
+use wasm_test::testbed::{Answer, Setup, Testbed, completion, eventually, prompt};
 
 use client::Upload;
 use client::Version::{H2c, Http1};
@@ -60,16 +63,55 @@ async fn outcomes(testbed: &Testbed) -> (u64, u64) {
 
 /// Uploads `body`: it is answered by the pick, which got it whole, and counted once, under `reason`.
 async fn upload(testbed: &Testbed, way: Upload, body: &[u8], reason: &str) -> Answer {
-    let (decisions, fallbacks) = outcomes(testbed).await;
+    let before = outcomes(testbed).await;
     let answer = way.send(testbed.envoy().address(), body).await;
-    assert_eq!(answer.status, 200, "{way:?} {answer:?}");
-    assert_eq!(answer.reason(), reason, "{way:?}");
-    assert_eq!(answer.server(), answer.picked(), "{way:?}");
-    let received = answer.header("x-sim-body-sha256");
-    assert_eq!(received, Some(digest(body).as_str()), "{way:?}");
+    let what = format!("{way:?} {reason}");
+    assert_arrived(&answer, body, reason, &what);
     let by_prompt = u64::from(matches!(reason, "picked" | "truncated_body"));
-    let expected = (decisions + by_prompt, fallbacks + 1 - by_prompt);
-    assert_eq!(outcomes(testbed).await, expected, "{way:?}");
+    let expected = (before.0 + by_prompt, before.1 + 1 - by_prompt);
+    assert_eq!(outcomes(testbed).await, expected, "{what}");
+    answer
+}
+
+fn assert_arrived(answer: &Answer, body: &[u8], reason: &str, what: &str) {
+    assert_eq!(answer.status, 200, "{what} {answer:?}");
+    assert_eq!(answer.reason(), reason, "{what}");
+    assert_eq!(answer.server(), answer.picked(), "{what}");
+    let received = answer.header("x-sim-body-sha256");
+    assert_eq!(received, Some(digest(body).as_str()), "{what}");
+}
+
+/// Sends nothing of `body` before a tick resumed its request.
+async fn upload_resumed(testbed: &Testbed, way: Upload, body: &[u8]) {
+    let before = outcomes(testbed).await;
+    let (begin, start) = oneshot::channel();
+    let resumed = async {
+        eventually("the request to be resumed", async || {
+            let resumed = (before.0, before.1 + 1);
+            (outcomes(testbed).await == resumed).then_some(())
+        })
+        .await;
+        // Sooner it would look like a body that was withheld until then.
+        sleep(Duration::from_millis(100)).await;
+        begin.send(()).expect("it is waited for");
+    };
+    let answer = way.send_from(testbed.envoy().address(), body, start);
+    let (answer, ()) = join(answer, resumed).await;
+    assert_arrived(&answer, body, "headers_only", &format!("{way:?}"));
+    assert_eq!(outcomes(testbed).await, (before.0, before.1 + 1), "{way:?}");
+}
+
+/// Sends nothing of `body` for many ticks; the request is held all the same.
+async fn upload_late(testbed: &Testbed, way: Upload, body: &[u8]) -> Answer {
+    let (begin, start) = oneshot::channel();
+    let late = async {
+        // More than a scrape interval, which is ten ticks.
+        sleep(Duration::from_millis(300)).await;
+        begin.send(()).expect("it is waited for");
+    };
+    let answer = way.send_from(testbed.envoy().address(), body, start);
+    let (answer, ()) = join(answer, late).await;
+    assert_arrived(&answer, body, "picked", &format!("{way:?}"));
     answer
 }
 
@@ -116,16 +158,14 @@ async fn a_body_that_is_decided_before_its_end_goes_on_whole_however_it_comes() 
 async fn a_slow_body_that_a_tick_resumed_arrives_whole_however_it_comes() {
     let testbed = with_trailers(Testbed::with_servers(4)).start().await;
     let body = body("slow", 20_000);
-    // More than a scrape interval, which is ten ticks.
-    let late = Duration::from_millis(300);
     for way in every_way() {
         // None of these bodies comes while its request is held, so that each is resumed.
-        upload(&testbed, way.after(late), &body, "headers_only").await;
+        upload_resumed(&testbed, way, &body).await;
     }
     // Once one did, all are waited for.
     upload(&testbed, Upload::new(H2c), &body, "picked").await;
     for way in every_way() {
-        let answer = upload(&testbed, way.after(late), &body, "picked").await;
+        let answer = upload_late(&testbed, way, &body).await;
         assert_eq!(answer.cache_match(), (79, 79), "{way:?}");
     }
     testbed.nothing_in_flight().await;

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
@@ -16,8 +16,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use reqwest::Body;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::net::TcpStream;
-use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::timeout;
 use wasm_test::testbed::{Answer, COMPLETIONS, PATIENCE};
 
 /// A request's way to the proxy.
@@ -32,8 +32,6 @@ pub struct Upload {
     pub expects_continue: bool,
     /// Bytes in a piece: a chunk, or a DATA frame.
     pub piece: usize,
-    /// What passes between the headers and the first piece.
-    pub delay: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +49,6 @@ impl Upload {
             trailers: false,
             expects_continue: false,
             piece: 1_000,
-            delay: Duration::ZERO,
         }
     }
 
@@ -76,25 +73,42 @@ impl Upload {
         }
     }
 
-    pub const fn after(self, delay: Duration) -> Self {
-        Self { delay, ..self }
-    }
-
     /// Asks the proxy at `address` for a completion with `body`, and reads the answer.
     ///
     /// # Panics
     /// When there is none, or no `100 Continue` came where one was waited for.
     pub async fn send(self, address: SocketAddr, body: &[u8]) -> Answer {
-        let answer = timeout(PATIENCE, self.exchange(address, body)).await;
+        let (at_once, start) = oneshot::channel();
+        at_once.send(()).expect("it is waited for");
+        self.send_from(address, body, start).await
+    }
+
+    /// The same, with nothing of the body sent before `start`.
+    ///
+    /// # Panics
+    /// When there is no answer.
+    pub async fn send_from(
+        self,
+        address: SocketAddr,
+        body: &[u8],
+        start: oneshot::Receiver<()>,
+    ) -> Answer {
+        let answer = timeout(PATIENCE, self.exchange(address, body, start)).await;
         answer.unwrap_or_else(|_| panic!("no answer to {self:?}"))
     }
 
-    async fn exchange(self, address: SocketAddr, body: &[u8]) -> Answer {
+    async fn exchange(
+        self,
+        address: SocketAddr,
+        body: &[u8],
+        start: oneshot::Receiver<()>,
+    ) -> Answer {
         let go_on = Arc::new(Notify::new());
         if !self.expects_continue {
             go_on.notify_one();
         }
-        let mut request = self.request(body, &go_on);
+        let frames = self.frames(body, start, Arc::clone(&go_on));
+        let mut request = self.request(body.len(), frames);
         on_informational(&mut request, move |response| {
             if response.status() == 100 {
                 go_on.notify_one();
@@ -122,7 +136,7 @@ impl Upload {
         Answer::read(response.map(Body::wrap).into(), sent).await
     }
 
-    fn request(self, body: &[u8], go_on: &Arc<Notify>) -> Request<Body> {
+    fn request(self, length: usize, body: Body) -> Request<Body> {
         let path = match self.version {
             Version::Http1 => COMPLETIONS.to_owned(),
             Version::H2c => format!("http://test{COMPLETIONS}"),
@@ -132,7 +146,7 @@ impl Upload {
             request = request.header("host", "test");
         }
         if self.announced {
-            request = request.header("content-length", body.len());
+            request = request.header("content-length", length);
         }
         if self.trailers && self.version == Version::Http1 {
             request = request.header("trailer", "x-checksum");
@@ -140,12 +154,11 @@ impl Upload {
         if self.expects_continue {
             request = request.header("expect", "100-continue");
         }
-        let body = self.body(body, Arc::clone(go_on));
         request.body(body).expect("a request")
     }
 
-    /// The body's frames, each sent by itself, the first once `go_on` is given.
-    fn body(self, body: &[u8], go_on: Arc<Notify>) -> Body {
+    /// The body's frames, each sent by itself, the first once both `start` and `go_on` are given.
+    fn frames(self, body: &[u8], start: oneshot::Receiver<()>, go_on: Arc<Notify>) -> Body {
         let pieces = body.chunks(self.piece);
         let pieces = pieces.map(|piece| Frame::data(Bytes::copy_from_slice(piece)));
         let trailers = self.trailers.then(|| {
@@ -154,17 +167,17 @@ impl Upload {
             Frame::trailers(HeaderMap::from_iter([(name, value)]))
         });
         let frames: Vec<_> = pieces.chain(trailers).collect();
-        let start = stream::once(async move {
+        let wait = stream::once(async move {
             go_on.notified().await;
-            sleep(self.delay).await;
+            start.await.expect("a start");
         });
-        let start = start.filter_map(async |()| None);
+        let wait = wait.filter_map(async |()| None);
         let each = |frame| async {
             // Lets the connection write the piece before.
             tokio::task::yield_now().await;
             Ok::<_, Infallible>(frame)
         };
-        let frames = start.chain(stream::iter(frames).then(each));
+        let frames = wait.chain(stream::iter(frames).then(each));
         Body::wrap(StreamBody::new(Box::pin(frames)))
     }
 }
