@@ -9,8 +9,12 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
 use wasm_test::sim::{Overrides, Preset, Reset, ResetPoint};
-use wasm_test::testbed::{Answer, COMPLETIONS, POOL, Testbed, completion, eventually, prompt};
+use wasm_test::testbed::{
+    Answer, COMPLETIONS, PATIENCE, POOL, Testbed, completion, eventually, prompt,
+};
 
 const STREAMS: usize = 100;
 
@@ -93,19 +97,32 @@ async fn a_hundred_streams_of_one_connection_that_are_reset_leave_nothing_in_fli
         .await
         .expect("a handshake");
     let connection = tokio::spawn(connection);
-    let begin = async |number| {
-        let request = Request::post(format!("http://test{COMPLETIONS}"))
-            .header("content-type", "application/json")
-            .body(Full::new(Bytes::from(endless(number).to_string())));
-        let answer = sender.clone().send_request(request.expect("a request"));
-        let mut answer = answer.await.expect("an answer");
-        assert!(answer.body_mut().frame().await.is_some());
-        answer
-    };
-    let answers = futures_util::future::join_all((0..STREAMS).map(begin)).await;
+    // Each is read on until it is dropped: the connection's window is for all of them.
+    let (begun, mut all_begun) = mpsc::channel(STREAMS);
+    let streams: Vec<_> = (0..STREAMS)
+        .map(|number| {
+            let request = Request::post(format!("http://test{COMPLETIONS}"))
+                .header("content-type", "application/json")
+                .body(Full::new(Bytes::from(endless(number).to_string())));
+            let answer = sender.clone().send_request(request.expect("a request"));
+            let begun = begun.clone();
+            tokio::spawn(async move {
+                let mut answer = answer.await.expect("an answer");
+                assert!(answer.body_mut().frame().await.is_some());
+                begun.send(()).await.expect("it is waited for");
+                while answer.body_mut().frame().await.is_some() {}
+            })
+        })
+        .collect();
+    for _ in 0..STREAMS {
+        let begun = timeout(PATIENCE, all_begun.recv()).await;
+        assert_eq!(begun.expect("another stream begins"), Some(()));
+    }
     assert_eq!(testbed.in_flight().await.iter().sum::<u64>(), 100);
     // Each stream is reset, the connection stays.
-    drop(answers);
+    for stream in streams {
+        stream.abort();
+    }
     testbed.nothing_in_flight().await;
     assert!(!connection.is_finished());
     assert_eq!(testbed.decisions().await, 100);
