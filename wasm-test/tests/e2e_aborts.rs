@@ -21,6 +21,8 @@ const STREAMS: usize = 100;
 async fn start() -> Testbed {
     let testbed = Testbed::with_servers(2);
     let testbed = testbed.every_server(|config| config.preset = Preset::A100Llama8b);
+    // Health is what answers make of it, however late scrapes are.
+    let testbed = testbed.pool(|pool| pool["health"] = json!({ "staleFloor": 1.0 }));
     testbed.start().await
 }
 
