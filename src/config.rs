@@ -7,14 +7,17 @@
 
 mod discovery;
 mod endpoint;
+mod endpoint_picker;
 mod error;
 mod fields;
 mod health;
 mod json;
 mod keys;
 mod kind;
+mod metric_spec;
 mod metrics;
 mod override_host;
+mod parameters;
 mod pattern;
 mod pool;
 mod prefix;
@@ -29,12 +32,17 @@ mod tests;
 
 pub use discovery::{DiscoveryConfig, DiscoverySource};
 pub use endpoint::EndpointConfig;
+pub use endpoint_picker::{
+    EndpointPickerConfig, PluginConfig, PluginRef, ProfileConfig, picker_keys,
+};
 pub use error::ConfigError;
 pub use health::HealthConfig;
 pub use keys::{KeyDoc, keys};
 pub use kind::Kind;
+pub use metric_spec::MetricSpec;
 pub use metrics::{Engine, GpuConfig, MetricsConfig};
 pub use override_host::OverrideHost;
+pub use parameters::Parameters;
 pub use pattern::Pattern;
 pub use pool::PoolConfig;
 pub use prefix::{Capacity, PendingCredit, PrefixConfig};
@@ -43,8 +51,14 @@ pub use route::PoolMatch;
 pub use scoring::{ScoringConfig, Weights};
 pub use text::TextRule;
 
-use fields::Fields;
+pub(crate) use fields::Fields;
 use json::Value;
+pub(crate) use json::quoted;
+pub(crate) use keys::{
+    AT_LEAST_ONE, BLOCK_TOKENS, LaterKey, MAX_TOKENS, Rows, SCRAPE_INTERVAL, SHARE, choice, key,
+    later, required, section,
+};
+pub(crate) use text::{LABEL, REQUEST_PATH};
 
 /// A whole configuration, every value of it inside its range.
 #[derive(Clone, Debug, PartialEq)]
@@ -140,6 +154,9 @@ impl Config {
                     pool.scoring.weights.sum(),
                     pool.scoring.weights.normalised(),
                 ));
+            }
+            if let Some(picker) = &pool.endpoint_picker {
+                lines.extend(picker.warnings());
             }
             if let Some(earlier) = takes_all {
                 lines.push(format!(

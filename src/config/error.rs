@@ -17,6 +17,7 @@ enum Problem {
     UnknownField { allowed: Vec<&'static str> },
     GivenTwice,
     Later { value: String, instead: String },
+    Other(String),
 }
 
 impl ConfigError {
@@ -26,7 +27,7 @@ impl ConfigError {
     }
 
     /// A value other than the one `expected`.
-    pub(super) fn expected(
+    pub(crate) fn expected(
         path: &str,
         expected: impl fmt::Display,
         found: impl fmt::Display,
@@ -46,9 +47,14 @@ impl ConfigError {
     }
 
     /// A field, or with `value` one value of it, of the contract that this version does not have.
-    pub(super) fn later(path: &str, value: &str, instead: impl fmt::Display) -> Self {
+    pub(crate) fn later(path: &str, value: &str, instead: impl fmt::Display) -> Self {
         let (value, instead) = (value.to_owned(), instead.to_string());
         Self::new(path, Problem::Later { value, instead })
+    }
+
+    /// What is wrong in words of its own.
+    pub(crate) fn other(path: &str, what: impl Into<String>) -> Self {
+        Self::new(path, Problem::Other(what.into()))
     }
 
     fn new(path: &str, problem: Problem) -> Self {
@@ -76,9 +82,13 @@ impl fmt::Display for ConfigError {
             Problem::Expected { expected, found } => {
                 write!(out, "expected {expected}, found {found}")
             }
+            Problem::UnknownField { allowed } if allowed.is_empty() => {
+                write!(out, "unknown field: there are none")
+            }
             Problem::UnknownField { allowed } => {
                 write!(out, "unknown field, expected one of {}", allowed.join(", "))
             }
+            Problem::Other(what) => out.write_str(what),
             Problem::GivenTwice => write!(out, "given twice"),
             Problem::Later { value, instead } => {
                 if !value.is_empty() {

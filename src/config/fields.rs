@@ -5,39 +5,59 @@ use std::collections::BTreeSet;
 
 use super::error::ConfigError;
 use super::json::{Value, quoted};
-use super::keys::{KeyDoc, keys_of, later_keys_of};
+use super::keys::{KeyDoc, ROWS, Rows};
 use super::kind::Kind;
 
 /// The fields of one object, already known to be allowed and not repeated. Every getter takes a
 /// field's name and checks type and range against its row in the key list; an absent or `null`
 /// field reads as its default there, and is an error when it is required.
 #[derive(Debug)]
-pub(super) struct Fields<'a> {
+pub(crate) struct Fields<'a> {
     /// The object's own path, such as `pools[0].scoring`; empty for the whole configuration.
     path: String,
     /// The same as the key list writes it: `pools[].scoring`.
     section: String,
+    rows: Rows,
     entries: &'a [(String, Value)],
 }
 
 impl<'a> Fields<'a> {
     /// The fields of the whole configuration.
-    pub(super) fn root(value: &'a Value) -> Result<Self, ConfigError> {
+    pub(crate) fn root(value: &'a Value) -> Result<Self, ConfigError> {
         let expected = "an object with pools";
         let entries = object(value).ok_or_else(|| ConfigError::expected("", expected, value))?;
-        Self::open(String::new(), String::new(), entries)
+        Self::open(String::new(), String::new(), ROWS, entries)
+    }
+
+    /// The fields of the object `value` at `path`, which has the list `rows` of its own.
+    pub(crate) fn of_document(
+        path: &str,
+        rows: Rows,
+        value: &'a Value,
+        expected: &str,
+    ) -> Result<Self, ConfigError> {
+        let entries = if *value == Value::Null {
+            &[]
+        } else {
+            object(value).ok_or_else(|| ConfigError::expected(path, expected, value))?
+        };
+        Self::open(path.to_owned(), String::new(), rows, entries)
     }
 
     /// Refuses repeated fields, then those of a later version, then unknown ones.
     fn open(
         path: String,
         section: String,
+        rows: Rows,
         entries: &'a [(String, Value)],
     ) -> Result<Self, ConfigError> {
         refuse_repeated(&path, entries)?;
         for (name, value) in entries {
             let at = join(&path, name);
-            if let Some((_, later)) = later_keys_of(&section).find(|(later, _)| later == name) {
+            if let Some((_, later)) = rows
+                .later_keys_of(&section)
+                .find(|(later, _)| later == name)
+            {
                 if *value == Value::Null {
                     continue;
                 }
@@ -47,20 +67,21 @@ impl<'a> Fields<'a> {
                 };
                 return Err(ConfigError::later(&at, "", instead));
             }
-            if !keys_of(&section).any(|(known, _)| known == name) {
-                let allowed = keys_of(&section).map(|(known, _)| known).collect();
+            if !rows.keys_of(&section).any(|(known, _)| known == name) {
+                let allowed = rows.keys_of(&section).map(|(known, _)| known).collect();
                 return Err(ConfigError::unknown_field(&at, allowed));
             }
         }
         Ok(Self {
             path,
             section,
+            rows,
             entries,
         })
     }
 
     /// An object read by `read`; absent, it reads as an empty one.
-    pub(super) fn section<T>(
+    pub(crate) fn section<T>(
         &self,
         name: &str,
         read: impl FnOnce(&Fields<'_>) -> Result<T, ConfigError>,
@@ -73,11 +94,16 @@ impl<'a> Fields<'a> {
                 object(value).ok_or_else(|| ConfigError::expected(&path, key.kind, value))?
             }
         };
-        read(&Fields::open(path, key.path.to_owned(), entries)?)
+        read(&Fields::open(
+            path,
+            key.path.to_owned(),
+            self.rows,
+            entries,
+        )?)
     }
 
     /// An object read by `read`, or `None` when absent.
-    pub(super) fn optional_section<T>(
+    pub(crate) fn optional_section<T>(
         &self,
         name: &str,
         read: impl FnOnce(&Fields<'_>) -> Result<T, ConfigError>,
@@ -89,7 +115,7 @@ impl<'a> Fields<'a> {
     }
 
     /// A list, each entry read by `read`.
-    pub(super) fn list<T>(
+    pub(crate) fn list<T>(
         &self,
         name: &str,
         mut read: impl FnMut(Item<'_>) -> Result<T, ConfigError>,
@@ -101,6 +127,7 @@ impl<'a> Fields<'a> {
                 read(Item {
                     path: format!("{}[{at}]", self.path_of(name)),
                     section: format!("{}[]", join(&self.section, name)),
+                    rows: self.rows,
                     value,
                 })
             })
@@ -108,37 +135,37 @@ impl<'a> Fields<'a> {
     }
 
     /// Text that fits the row's rule.
-    pub(super) fn text(&self, name: &str) -> Result<String, ConfigError> {
+    pub(crate) fn text(&self, name: &str) -> Result<String, ConfigError> {
         self.read(name, Kind::text)
     }
 
     /// Text, or `None` when absent.
-    pub(super) fn optional_text(&self, name: &str) -> Result<Option<String>, ConfigError> {
+    pub(crate) fn optional_text(&self, name: &str) -> Result<Option<String>, ConfigError> {
         self.read_optional(name, Kind::text)
     }
 
     /// `true` or `false`.
-    pub(super) fn flag(&self, name: &str) -> Result<bool, ConfigError> {
+    pub(crate) fn flag(&self, name: &str) -> Result<bool, ConfigError> {
         self.read(name, Kind::flag)
     }
 
     /// A whole number inside the row's range.
-    pub(super) fn whole(&self, name: &str) -> Result<u32, ConfigError> {
+    pub(crate) fn whole(&self, name: &str) -> Result<u32, ConfigError> {
         self.read(name, Kind::whole)
     }
 
     /// A whole number that is `preset` when absent, or the default without a preset.
-    pub(super) fn whole_or(&self, name: &str, preset: Option<u32>) -> Result<u32, ConfigError> {
+    pub(crate) fn whole_or(&self, name: &str, preset: Option<u32>) -> Result<u32, ConfigError> {
         self.read_or(name, preset, Kind::whole)
     }
 
     /// A whole number, or `None` when absent.
-    pub(super) fn optional_whole(&self, name: &str) -> Result<Option<u32>, ConfigError> {
+    pub(crate) fn optional_whole(&self, name: &str) -> Result<Option<u32>, ConfigError> {
         self.read_optional(name, Kind::whole)
     }
 
     /// A whole number, or `None` for `auto`.
-    pub(super) fn auto_or_whole(&self, name: &str) -> Result<Option<u32>, ConfigError> {
+    pub(crate) fn auto_or_whole(&self, name: &str) -> Result<Option<u32>, ConfigError> {
         self.read(name, |kind, value| {
             let is_auto = |text: &str| text.eq_ignore_ascii_case("auto");
             if value.text().is_some_and(is_auto) {
@@ -150,32 +177,32 @@ impl<'a> Fields<'a> {
     }
 
     /// A number inside the row's range.
-    pub(super) fn number(&self, name: &str) -> Result<f64, ConfigError> {
+    pub(crate) fn number(&self, name: &str) -> Result<f64, ConfigError> {
         self.read(name, Kind::number)
     }
 
     /// A number that is `preset` when absent, or the default without a preset.
-    pub(super) fn number_or(&self, name: &str, preset: Option<f64>) -> Result<f64, ConfigError> {
+    pub(crate) fn number_or(&self, name: &str, preset: Option<f64>) -> Result<f64, ConfigError> {
         self.read_or(name, preset, Kind::number)
     }
 
     /// A duration inside the row's range.
-    pub(super) fn duration(&self, name: &str) -> Result<Duration, ConfigError> {
+    pub(crate) fn duration(&self, name: &str) -> Result<Duration, ConfigError> {
         self.read(name, Kind::duration)
     }
 
     /// A size in bytes inside the row's range.
-    pub(super) fn size(&self, name: &str) -> Result<usize, ConfigError> {
+    pub(crate) fn size(&self, name: &str) -> Result<usize, ConfigError> {
         self.read(name, Kind::size)
     }
 
     /// The option that stands where the row has the given name.
-    pub(super) fn choice<T: Copy>(&self, name: &str, options: &[T]) -> Result<T, ConfigError> {
+    pub(crate) fn choice<T: Copy>(&self, name: &str, options: &[T]) -> Result<T, ConfigError> {
         self.choice_or(name, None, options)
     }
 
     /// A choice that is `preset` when absent, or the default without a preset.
-    pub(super) fn choice_or<T: Copy>(
+    pub(crate) fn choice_or<T: Copy>(
         &self,
         name: &str,
         preset: Option<T>,
@@ -190,7 +217,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Fields of any name with text values, sorted by name.
-    pub(super) fn labels<T: FromIterator<(String, String)>>(
+    pub(crate) fn labels<T: FromIterator<(String, String)>>(
         &self,
         name: &str,
         rule: fn(&str) -> bool,
@@ -216,8 +243,18 @@ impl<'a> Fields<'a> {
         entries.iter().map(label).collect()
     }
 
+    /// A number, or `None` when absent.
+    pub(crate) fn optional_number(&self, name: &str) -> Result<Option<f64>, ConfigError> {
+        self.read_optional(name, Kind::number)
+    }
+
+    /// The object's own path.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
     /// The path of the field `name`, for errors that a single field's range cannot express.
-    pub(super) fn path_of(&self, name: &str) -> String {
+    pub(crate) fn path_of(&self, name: &str) -> String {
         join(&self.path, name)
     }
 
@@ -260,14 +297,15 @@ impl<'a> Fields<'a> {
     }
 
     /// The field's value, unless it is absent or `null`.
-    fn given(&self, name: &str) -> Option<&'a Value> {
+    pub(crate) fn given(&self, name: &str) -> Option<&'a Value> {
         let (_, value) = self.entries.iter().find(|(field, _)| field == name)?;
         (*value != Value::Null).then_some(value)
     }
 
     /// The field's row. Code that asks for a field without one fails on every configuration.
     fn key(&self, name: &str) -> Result<&'static KeyDoc, ConfigError> {
-        keys_of(&self.section)
+        self.rows
+            .keys_of(&self.section)
             .find(|(known, _)| *known == name)
             .map(|(_, key)| key)
             .ok_or_else(|| ConfigError::unknown_field(&self.path_of(name), Vec::new()))
@@ -276,24 +314,25 @@ impl<'a> Fields<'a> {
 
 /// One entry of a list.
 #[derive(Debug)]
-pub(super) struct Item<'a> {
+pub(crate) struct Item<'a> {
     /// Its path, such as `pools[0]`.
-    pub(super) path: String,
+    pub(crate) path: String,
     /// The same as the key list writes it: `pools[]`.
     section: String,
+    rows: Rows,
     /// What was written.
-    pub(super) value: &'a Value,
+    pub(crate) value: &'a Value,
 }
 
 impl<'a> Item<'a> {
     /// The entry's fields, or an error that says `expected`.
-    pub(super) fn fields(&self, expected: &str) -> Result<Fields<'a>, ConfigError> {
+    pub(crate) fn fields(&self, expected: &str) -> Result<Fields<'a>, ConfigError> {
         let entries = object(self.value).ok_or_else(|| self.expected(expected))?;
-        Fields::open(self.path.clone(), self.section.clone(), entries)
+        Fields::open(self.path.clone(), self.section.clone(), self.rows, entries)
     }
 
     /// An error at this entry.
-    pub(super) fn expected(&self, expected: &str) -> ConfigError {
+    pub(crate) fn expected(&self, expected: &str) -> ConfigError {
         ConfigError::expected(&self.path, expected, self.value)
     }
 }

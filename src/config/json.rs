@@ -10,7 +10,7 @@ const ECHOED_CHARS: usize = 40;
 
 /// One JSON value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Value {
+pub(crate) enum Value {
     /// `null`; stands for an absent field.
     Null,
     /// `true` or `false`.
@@ -45,7 +45,7 @@ impl Value {
     }
 
     /// The value as a finite number.
-    pub(super) fn number(&self) -> Option<f64> {
+    pub(crate) fn number(&self) -> Option<f64> {
         let Self::Number(text) = self else {
             return None;
         };
@@ -53,7 +53,7 @@ impl Value {
     }
 
     /// The value as text.
-    pub(super) fn text(&self) -> Option<&str> {
+    pub(crate) fn text(&self) -> Option<&str> {
         if let Self::Text(text) = self {
             Some(text)
         } else {
@@ -78,7 +78,7 @@ impl fmt::Display for Value {
 }
 
 /// `text` in quotes, control characters escaped, cut after [`ECHOED_CHARS`].
-pub(super) fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let mut chars = text.chars();
     let head: String = chars.by_ref().take(ECHOED_CHARS).collect();
     let more = if chars.next().is_some() { "…" } else { "" };

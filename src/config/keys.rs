@@ -25,24 +25,46 @@ pub fn keys() -> &'static [KeyDoc] {
 
 /// A key of the contract that this version refuses by name.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LaterKey {
+pub(crate) struct LaterKey {
     /// As [`KeyDoc::path`].
     pub(super) path: &'static str,
     /// What to do until then; its `pools[]` stands for the pool in question.
     pub(super) instead: &'static str,
 }
 
-/// The rows of [`KEYS`] directly inside `section`, with their names.
-pub(super) fn keys_of(section: &str) -> impl Iterator<Item = (&'static str, &'static KeyDoc)> {
-    KEYS.iter()
-        .filter_map(move |key| Some((name_in(key.path, section)?, key)))
+/// The keys of one document: the configuration, or an object in it with a list of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rows {
+    /// What may be written.
+    pub(crate) keys: &'static [KeyDoc],
+    /// What is refused by name.
+    pub(crate) later: &'static [LaterKey],
 }
 
-/// The rows of [`LATER_KEYS`] directly inside `section`, with their names.
-pub(super) fn later_keys_of(section: &str) -> impl Iterator<Item = (&'static str, LaterKey)> {
-    LATER_KEYS
-        .iter()
-        .filter_map(move |key| Some((name_in(key.path, section)?, *key)))
+/// The rows of the configuration.
+pub(super) const ROWS: Rows = Rows {
+    keys: KEYS,
+    later: LATER_KEYS,
+};
+
+impl Rows {
+    /// The keys directly inside `section`, with their names.
+    pub(super) fn keys_of(
+        self,
+        section: &str,
+    ) -> impl Iterator<Item = (&'static str, &'static KeyDoc)> {
+        let keys = self.keys.iter();
+        keys.filter_map(move |key| Some((name_in(key.path, section)?, key)))
+    }
+
+    /// The refused keys directly inside `section`, with their names.
+    pub(super) fn later_keys_of(
+        self,
+        section: &str,
+    ) -> impl Iterator<Item = (&'static str, LaterKey)> {
+        let later = self.later.iter();
+        later.filter_map(move |key| Some((name_in(key.path, section)?, *key)))
+    }
 }
 
 /// What is left of `path` inside `section`, when that is one name.
@@ -56,7 +78,7 @@ fn name_in(path: &'static str, section: &str) -> Option<&'static str> {
     (!name.contains(['.', '['])).then_some(name)
 }
 
-const fn key(
+pub(crate) const fn key(
     path: &'static str,
     kind: Kind,
     default: &'static str,
@@ -71,7 +93,7 @@ const fn key(
     }
 }
 
-const fn required(path: &'static str, kind: Kind, meaning: &'static str) -> KeyDoc {
+pub(crate) const fn required(path: &'static str, kind: Kind, meaning: &'static str) -> KeyDoc {
     let default = None;
     KeyDoc {
         path,
@@ -81,15 +103,15 @@ const fn required(path: &'static str, kind: Kind, meaning: &'static str) -> KeyD
     }
 }
 
-const fn section(path: &'static str, meaning: &'static str) -> KeyDoc {
+pub(crate) const fn section(path: &'static str, meaning: &'static str) -> KeyDoc {
     key(path, Kind::Section, "{}", meaning)
 }
 
-const fn later(path: &'static str, instead: &'static str) -> LaterKey {
+pub(crate) const fn later(path: &'static str, instead: &'static str) -> LaterKey {
     LaterKey { path, instead }
 }
 
-const fn choice(names: &'static [&'static str]) -> Kind {
+pub(crate) const fn choice(names: &'static [&'static str]) -> Kind {
     Kind::Choice { names, later: &[] }
 }
 
@@ -118,15 +140,15 @@ const PATTERNS: Kind = Kind::List {
     of: "patterns",
 };
 /// A maximum of 0 would leave no candidate, ever.
-const AT_LEAST_ONE: Kind = Kind::Whole {
+pub(crate) const AT_LEAST_ONE: Kind = Kind::Whole {
     min: 1,
     max: u32::MAX,
 };
 /// Shares, health and freshness are parts of a whole.
-const SHARE: Kind = Kind::Number { min: 0.0, max: 1.0 };
+pub(crate) const SHARE: Kind = Kind::Number { min: 0.0, max: 1.0 };
 /// Only the ratio of weights matters, and a million to one is beyond any use. A bounded sum stays
 /// finite.
-const WEIGHT: Kind = Kind::Number {
+pub(super) const WEIGHT: Kind = Kind::Number {
     min: 0.0,
     max: 1_000_000.0,
 };
@@ -140,7 +162,7 @@ const GUARD_RATIO: Kind = Kind::Number {
 };
 /// A view older than minutes says nothing about load; more than 20 scrapes a second of every
 /// endpoint cost the model servers more than they tell.
-const SCRAPE_INTERVAL: Kind = Kind::Duration {
+pub(crate) const SCRAPE_INTERVAL: Kind = Kind::Duration {
     min: Duration::from_millis(50),
     max: Duration::from_mins(10),
 };
@@ -161,13 +183,13 @@ const PORT: Kind = Kind::Whole {
 };
 /// Each block is an index entry per endpoint: blocks of a few tokens make the index many times
 /// larger than the caches it mirrors. Engines use at most hundreds of tokens a block.
-const BLOCK_TOKENS: Kind = Kind::Whole {
+pub(crate) const BLOCK_TOKENS: Kind = Kind::Whole {
     min: 16,
     max: 4_096,
 };
 /// At least one block of any size. At the smallest block size, 16 Mi tokens are 8 MiB of hashes for
 /// a request.
-const MAX_TOKENS: Kind = Kind::Whole {
+pub(crate) const MAX_TOKENS: Kind = Kind::Whole {
     min: 16,
     max: 16_777_216,
 };
@@ -245,6 +267,7 @@ const KEYS: &[KeyDoc] = &[
     key("pools[].health.staleAfter", STALE_AFTER, "3", "Scrape intervals after which metrics count less."),
     key("pools[].health.staleFloor", SHARE, "0.5", "Health of an endpoint whose metrics are ten intervals old or older."),
     key("pools[].health.errorWindow", ERROR_WINDOW, "\"10s\"", "How long a failed answer (5xx, reset, time-out) counts against an endpoint."),
+    key("pools[].endpointPickerConfig", Kind::Object { of: "an llm-d EndpointPickerConfig" }, "null", "An llm-d `EndpointPickerConfig`, pasted as it is; its profiles then choose and weigh in the place of `scoring`'s preset, weights and `maxQueue`."),
     section("overrideHost", "How the pick reaches Envoy."),
     key("overrideHost.mode", Kind::Choice { names: &["header"], later: &["statefulSession"] }, "\"header\"", "Through a header that the cluster's `override_host` policy reads."),
     key("overrideHost.header", Kind::Text(&text::HEADER_NAME), "\"x-gateway-destination-endpoint\"", "That header."),
@@ -261,8 +284,7 @@ const KEYS: &[KeyDoc] = &[
 #[rustfmt::skip]
 const LATER_KEYS: &[LaterKey] = &[
     later("pools[].models", "requests go out with the model name they came with; select by it with pools[].match.models"),
-    later("pools[].endpointPickerConfig", "set weights and limits under pools[].scoring"),
-    later("pools[].disaggregation", "leave it out: prefill and decode run on the picked endpoint"),
+    later("pools[].disaggregation", "leave it out: without a disagg-profile-handler under pools[].endpointPickerConfig, prefill and decode run on the picked endpoint"),
     later("pools[].prefix.forgetOnMiss", "leave it out"),
     later("limits.logSlots", "leave it out: workers do not share their state yet"),
     later("console", "read the metrics on Envoy's admin port"),

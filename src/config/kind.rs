@@ -15,6 +15,11 @@ pub enum Kind {
     Section,
     /// An object of any fields with text values.
     Labels,
+    /// An object with a list of keys of its own.
+    Object {
+        /// What it is.
+        of: &'static str,
+    },
     /// A list of `min` to `max` entries, each `of` something.
     List {
         /// Fewest entries.
@@ -163,6 +168,7 @@ impl fmt::Display for Kind {
         match self {
             Self::Section => write!(out, "an object"),
             Self::Labels => write!(out, "an object of text values"),
+            Self::Object { of } => write!(out, "{of}"),
             Self::List { min: 0, max, of } => write!(out, "a list of up to {max} {of}"),
             Self::List { min, max, of } => write!(out, "a list of {min} to {max} {of}"),
             Self::Text(rule) => write!(out, "{}", rule.what),

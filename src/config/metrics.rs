@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use super::error::ConfigError;
 use super::fields::Fields;
+use super::metric_spec::MetricSpec;
 
 /// How the endpoints' metrics are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,9 @@ pub struct MetricsConfig {
     pub engine: Engine,
     /// Where the GPUs' load is read beside it; `None`: it is not.
     pub gpu: Option<GpuConfig>,
+    /// Series that plugins ask for, in the order in which [`crate::datalayer::Signals`] holds their
+    /// values; at most [`MetricSpec::MAX`].
+    pub signals: Vec<MetricSpec>,
 }
 
 /// Where a DCGM exporter stands beside each endpoint.
@@ -79,6 +83,7 @@ impl MetricsConfig {
             port: port.and_then(narrow),
             engine: fields.choice("engine", &ENGINES)?,
             gpu: gpu.map(|(cluster, port)| GpuConfig { cluster, port }),
+            signals: Vec::new(),
         })
     }
 }

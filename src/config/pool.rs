@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::discovery::DiscoveryConfig;
 use super::endpoint::{self, EndpointConfig};
+use super::endpoint_picker::EndpointPickerConfig;
 use super::error::ConfigError;
 use super::fields::Fields;
 use super::health::HealthConfig;
@@ -34,6 +35,8 @@ pub struct PoolConfig {
     pub prefix: PrefixConfig,
     /// How doubt about an endpoint is weighed.
     pub health: HealthConfig,
+    /// Profiles in the place of the five factors; `None`: those of `scoring`.
+    pub endpoint_picker: Option<EndpointPickerConfig>,
 }
 
 /// The pools of the whole configuration.
@@ -67,6 +70,10 @@ impl PoolConfig {
         }
         let metrics = fields.section("metrics", MetricsConfig::read)?;
         let preset = fields.section("scoring", Preset::read)?;
+        let mut endpoint_picker = EndpointPickerConfig::read(fields, "endpointPickerConfig")?;
+        if let Some(picker) = &mut endpoint_picker {
+            picker.is_beside_scoring = weighs_five_factors(fields)?;
+        }
         Ok(Self {
             name,
             cluster,
@@ -77,6 +84,18 @@ impl PoolConfig {
             scoring: fields.section("scoring", |scoring| ScoringConfig::read(scoring, &preset))?,
             prefix: fields.section("prefix", |prefix| PrefixConfig::read(prefix, &preset))?,
             health: fields.section("health", HealthConfig::read)?,
+            endpoint_picker,
         })
     }
+}
+
+/// What of `scoring` does not count beside an `endpointPickerConfig`.
+const OF_FIVE_FACTORS: [&str; 3] = ["preset", "weights", "maxQueue"];
+
+/// Whether any of it is written.
+fn weighs_five_factors(pool: &Fields<'_>) -> Result<bool, ConfigError> {
+    pool.section("scoring", |scoring| {
+        let mut names = OF_FIVE_FACTORS.iter();
+        Ok(names.any(|name| scoring.given(name).is_some()))
+    })
 }

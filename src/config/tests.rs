@@ -1,5 +1,6 @@
 //! Tests of the whole: what a user writes against what comes out.
 
+mod endpoint_picker;
 mod errors;
 mod hostile;
 mod key_list;
@@ -49,7 +50,8 @@ fn full() -> Value {
                 "blockTokens": 128, "autoTune": false, "maxTokens": 65536,
                 "capacityBlocks": 1000, "pendingCredit": "FULL"
             },
-            "health": {"staleAfter": 5, "staleFloor": 0.25, "errorWindow": "4s"}
+            "health": {"staleAfter": 5, "staleFloor": 0.25, "errorWindow": "4s"},
+            "endpointPickerConfig": {"apiVersion": "llm-d.ai/v1alpha1", "kind": "EndpointPickerConfig"}
         }],
         "overrideHost": {"mode": "Header", "header": "X-Pick", "fallbacks": 3},
         "maxBufferedBytes": "32Mi",

@@ -24,7 +24,7 @@ pub(super) const CLUSTER_NAME: TextRule = TextRule {
 };
 
 /// A path to ask for: it goes into `:path` as it is, so it must be one already.
-pub(super) const REQUEST_PATH: TextRule = TextRule {
+pub(crate) const REQUEST_PATH: TextRule = TextRule {
     what: "a path of up to 512 visible ASCII characters that starts with /, without #",
     fits: |text| is_path(text) && !text.contains('#'),
 };
@@ -54,7 +54,7 @@ pub(super) const HOST_PATTERN: TextRule = TextRule {
 };
 
 /// A label's name or value.
-pub(super) const LABEL: TextRule = TextRule {
+pub(crate) const LABEL: TextRule = TextRule {
     what: "text of up to 256 bytes without control characters",
     fits: |text| text.is_empty() || is_line(text, 256),
 };

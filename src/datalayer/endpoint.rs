@@ -1,7 +1,8 @@
 //! Model servers by address.
 
 use core::net::SocketAddr;
-use std::collections::BTreeMap;
+
+use super::Labels;
 
 /// One endpoint's place in its pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,7 +28,7 @@ pub struct Endpoint {
     /// `ip:port`, IPv6 in brackets: the form the `override_host` policy and the metrics use.
     pub name: String,
     /// What the operator says of it, such as `llm-d.ai/role`.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Labels,
     /// How many requests one of its engines runs at once, where it differs from the pool's.
     pub max_running: Option<u32>,
 }

@@ -59,7 +59,18 @@ pub(super) enum Tells {
     PrefixQueries,
     /// Adapters in the comma-separated lists of these labels. The value is the time it was so, in
     /// seconds since the Unix epoch.
-    Adapters(&'static [&'static [u8]]),
+    Adapters(AdapterLists),
+}
+
+/// The labels that list adapters.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AdapterLists {
+    /// Those with a running request.
+    pub(super) running: &'static [u8],
+    /// Those of waiting requests only.
+    pub(super) waiting: &'static [u8],
+    /// How many can be loaded at once.
+    pub(super) most: &'static [u8],
 }
 
 /// All series of the family `name`.

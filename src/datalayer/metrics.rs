@@ -1,6 +1,7 @@
 //! What a model server says about itself, whichever engine it runs.
 
 use super::adapters::Adapters;
+use super::signals::Signals;
 
 /// One scrape of one endpoint, reduced to what routing uses. A server with several engines behind
 /// one address (data parallel) is one endpoint: see each field for how its engines are combined.
@@ -29,6 +30,8 @@ pub struct EndpointMetrics {
     /// Adapters that are loaded or about to be; `None` while the server says nothing of them,
     /// which is not the same as having none.
     pub adapters: Option<Adapters>,
+    /// Series that plugins asked for.
+    pub signals: Signals,
 }
 
 impl Default for EndpointMetrics {
@@ -45,6 +48,7 @@ impl Default for EndpointMetrics {
             prefix_hits: None,
             prefix_queries: None,
             adapters: None,
+            signals: Signals::default(),
         }
     }
 }

@@ -7,11 +7,12 @@
 use std::collections::BTreeMap;
 
 use super::adapters::Adapters;
-use super::exposition::{self, Labels, Sample};
-use super::families::{Families, Family, Series, Tells};
+use super::exposition::{self, LabelValue, Labels, Sample};
+use super::families::{AdapterLists, Families, Family, Series, Tells};
 use super::gpu;
 use super::metrics::EndpointMetrics;
 use super::reading::{add, count, fraction, raise, unix_seconds};
+use super::signals::Signals;
 
 /// Engines told apart on one page; further ones count in sums and maxima but not in `engines` and
 /// `cache_tokens`. Data-parallel deployments stay in the hundreds; this bounds a hostile page.
@@ -111,13 +112,13 @@ impl<'a> Page<'a> {
             }
             Tells::PrefixHits => add(&mut self.prefix_hits, count(value)),
             Tells::PrefixQueries => add(&mut self.prefix_queries, count(value)),
-            Tells::Adapters(lists) => self.read_adapters(lists, sample),
+            Tells::Adapters(lists) => self.read_adapters(&lists, sample),
         }
     }
 
     /// Old label sets stay on the page for ever, so only those with the newest time count: all of
     /// them, since nothing tells several engines' series apart.
-    fn read_adapters(&mut self, lists: &[&[u8]], sample: &Sample<'a>) {
+    fn read_adapters(&mut self, lists: &AdapterLists, sample: &Sample<'a>) {
         let Some(time) = unix_seconds(sample.value) else {
             return;
         };
@@ -126,12 +127,15 @@ impl<'a> Page<'a> {
             *newest = Newest::at(time);
         }
         if time >= newest.time {
-            for list in lists.iter().filter_map(|name| sample.labels.value(name)) {
-                let list: Vec<u8> = list.unescaped().collect();
-                let names = list.split(|byte| *byte == b',');
-                for name in names.filter_map(|name| core::str::from_utf8(name).ok()) {
-                    newest.adapters.insert(name.trim());
-                }
+            let adapters = &mut newest.adapters;
+            for_each_name(sample.labels.value(lists.running), |name| {
+                adapters.insert(name);
+            });
+            for_each_name(sample.labels.value(lists.waiting), |name| {
+                adapters.insert_waiting(name);
+            });
+            if let Some(most) = sample.labels.value(lists.most).and_then(LabelValue::number) {
+                adapters.allow(u32::try_from(most).unwrap_or(u32::MAX));
             }
         }
     }
@@ -169,6 +173,7 @@ impl<'a> Page<'a> {
             prefix_hits: self.prefix_hits,
             prefix_queries: self.prefix_queries,
             adapters: self.adapters.map(|newest| newest.adapters),
+            signals: Signals::default(),
         })
     }
 
@@ -194,6 +199,15 @@ impl<'a> Page<'a> {
             }
         }
         sizes.or(blocks)
+    }
+}
+
+/// The names in a list between commas.
+fn for_each_name(list: Option<LabelValue<'_>>, mut take: impl FnMut(&str)) {
+    let list: Vec<u8> = list.into_iter().flat_map(LabelValue::unescaped).collect();
+    let names = list.split(|byte| *byte == b',');
+    for name in names.filter_map(|name| core::str::from_utf8(name).ok()) {
+        take(name.trim());
     }
 }
 

@@ -1,6 +1,6 @@
 //! vLLM's metric families.
 
-use super::families::{Families, Series, Tells, family};
+use super::families::{AdapterLists, Families, Series, Tells, family};
 
 /// Label sets differ between versions: older ones have no `engine`, newer ones add labels. Several
 /// series of one engine are those of its `model_name`s, each with requests of its own.
@@ -30,7 +30,11 @@ pub(super) const FAMILIES: Families = Families {
         // Both lists are loaded adapters or such that are about to be.
         family(
             b"vllm:lora_requests_info",
-            Tells::Adapters(&[b"running_lora_adapters", b"waiting_lora_adapters"]),
+            Tells::Adapters(AdapterLists {
+                running: b"running_lora_adapters",
+                waiting: b"waiting_lora_adapters",
+                most: b"max_lora",
+            }),
         ),
     ],
 };

@@ -13,6 +13,9 @@ use crate::scheduling::picker::TieKey;
 use crate::telemetry::Reason;
 use crate::time::Timestamp;
 
+/// Tells the sidecar of the pick where to have the prompt computed.
+const PREFILL_HEADER: &str = "x-prefiller-host-port";
+
 /// What became of a request.
 #[derive(Debug)]
 pub(super) enum Outcome {
@@ -175,7 +178,6 @@ fn route(
         return Outcome::NotOurs;
     };
 
-    let tie = chain.anchor.map_or(tie, |anchor| TieKey(anchor.0));
     let pick = state.pick(&chain, model, tie, attempts, now);
     let exception = pick.decision.exception;
     let reason = exception
@@ -195,10 +197,15 @@ fn route(
         header.into(),
         destinations(state, &pick),
     ));
+    if let Some(prefill) = pick.prefill.and_then(|id| state.endpoint(id)) {
+        let address = prefill.name.clone().into_bytes();
+        commands.push(Command::SetRequestHeader(PREFILL_HEADER.into(), address));
+    }
     count(&pick, pool, model, reason, commands);
     let debug = debug_headers.then(|| Debug::new(state, &pick, reason));
     let offered = pick.decision.ranking.iter().map(|ranked| ranked.endpoint);
     let ticket = Ticket::open(state, offered.collect(), chain.blocks, now);
+    let ticket = ticket.map(|ticket| ticket.with_prefill(state, pick.prefill, now));
     Outcome::Routed {
         pool,
         ticket,

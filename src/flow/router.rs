@@ -2,7 +2,7 @@
 
 use super::delivery::BodyDelivery;
 use super::event::Headers;
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use crate::prefix::BYTES_PER_ENTRY;
 use crate::requestcontrol::Pool;
 
@@ -17,22 +17,24 @@ pub struct Router {
 impl Router {
     /// Pools as `config` lists them, with nothing known of their endpoints. The index budget is
     /// shared out evenly.
-    pub fn new(config: Config) -> Self {
+    ///
+    /// # Errors
+    /// What is wrong with the plugins a pool asks for, with its JSON path.
+    pub fn new(mut config: Config) -> Result<Self, ConfigError> {
         let share = config.limits.index_bytes / config.pools.len().max(1);
         let entries = share / BYTES_PER_ENTRY;
-        let pools = config
-            .pools
-            .iter()
-            .map(|pool| Pool::new(pool.clone(), entries))
-            .collect();
-        Self {
+        let pools = core::mem::take(&mut config.pools);
+        let pools = pools.into_iter().map(|pool| Pool::new(pool, entries));
+        let pools: Vec<Pool> = pools.collect::<Result<_, _>>()?;
+        config.pools = pools.iter().map(|pool| pool.config().clone()).collect();
+        Ok(Self {
             config,
             pools,
             delivery: BodyDelivery::default(),
-        }
+        })
     }
 
-    /// What the operator asked for.
+    /// What the operator asked for, with what plugins set up.
     pub fn config(&self) -> &Config {
         &self.config
     }

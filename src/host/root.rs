@@ -78,7 +78,9 @@ impl Root {
     fn configure(&mut self, size: usize) -> Result<(), String> {
         let json = abi::buffer(Buffer::PluginConfiguration, size)
             .map_err(|error| format!("cannot be read: {error:?}"))?;
-        let config = Config::parse(&json).map_err(|error| error.to_string())?;
+        let router = Config::parse(&json).and_then(Router::new);
+        let router = router.map_err(|error| error.to_string())?;
+        let config = router.config();
         logger::set_level(config.log_level);
         log::info!(
             "inline-epp {} {}",
@@ -88,7 +90,7 @@ impl Root {
         for warning in config.warnings() {
             log::warn!("inline-epp: {warning}");
         }
-        let running = Running::new(config, xxh64(&json, 0));
+        let running = Running::new(router, xxh64(&json, 0));
         abi::set_tick_period(running.tick_period())
             .map_err(|error| format!("the host does not tick: {error:?}"))?;
         self.running = Some(running);
@@ -97,17 +99,17 @@ impl Root {
 }
 
 impl Running {
-    fn new(config: Config, fingerprint: u64) -> Self {
+    fn new(router: Router, fingerprint: u64) -> Self {
         let entropy = Entropy::new();
-        let interval = shortest_interval(&config);
+        let config = router.config();
+        let interval = shortest_interval(config);
         let lease = interval.saturating_mul(INTERVALS_PER_LEASE);
-        let scraper = Scraper::new(&config);
-        let discovery = Discovery::new(&config, fingerprint);
+        let scraper = Scraper::new(config);
+        let discovery = Discovery::new(config, fingerprint);
         let pools = config.pools.iter();
         let snapshots: Vec<SharedSnapshot> =
             pools.map(|pool| SharedSnapshot::new(&pool.name)).collect();
-        let mut metrics = Metrics::new(&config);
-        let router = Router::new(config);
+        let mut metrics = Metrics::new(config);
         metrics.follow_members(&router);
         Self {
             scraper,
@@ -194,13 +196,13 @@ impl Running {
     }
 
     fn scraped(&mut self, call: Call, body_size: usize) {
-        let (result, found, why) = scraper::read_answer(call, body_size);
         let (Ok(mut router), Ok(metrics)) = (
             self.shared.router.try_borrow_mut(),
             self.shared.metrics.try_borrow(),
         ) else {
             return;
         };
+        let (result, found, why) = scraper::read_answer(&router, call, body_size);
         self.scraper.note(&router, &metrics, call, result, &why);
         let Some(state) = router.pool_mut(call.pool) else {
             return;

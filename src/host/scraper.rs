@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use super::calls::{self, Get};
 use super::metrics::{Metrics, ScrapeResult};
-use crate::config::{Config, Engine, PoolConfig};
-use crate::datalayer::{EndpointMetrics, ScrapePlan, engine, gpu};
+use crate::config::{Config, Engine, MetricSpec, PoolConfig};
+use crate::datalayer::{EndpointMetrics, ScrapePlan, engine, gpu, signals};
 use crate::flow::Router;
 use crate::time::Timestamp;
 
@@ -48,7 +48,7 @@ pub(super) struct Call {
 
 /// What a page said.
 pub(super) enum Found {
-    Metrics(EndpointMetrics),
+    Metrics(Box<EndpointMetrics>),
     /// In [0, 1].
     GpuUtilisation(f64),
 }
@@ -161,9 +161,15 @@ impl Page {
         }
     }
 
-    fn read(self, text: &[u8]) -> Option<Found> {
+    /// `series`: what plugins ask for beside the engine's metrics.
+    fn read(self, text: &[u8], series: &[MetricSpec]) -> Option<Found> {
         match self {
-            Self::Engine(engine) => engine::read(engine, text).map(Found::Metrics),
+            Self::Engine(engine) => engine::read(engine, text).map(|metrics| {
+                Found::Metrics(Box::new(EndpointMetrics {
+                    signals: signals::read(series, text),
+                    ..metrics
+                }))
+            }),
             Self::Gpu => gpu::read(text).map(Found::GpuUtilisation),
         }
     }
@@ -221,12 +227,18 @@ fn call(router: &Router, call: Call) -> Result<u32, String> {
 }
 
 /// What the ended `call` brought, and a word on it.
-pub(super) fn read_answer(call: Call, body_size: usize) -> (ScrapeResult, Option<Found>, String) {
+pub(super) fn read_answer(
+    router: &Router,
+    call: Call,
+    body_size: usize,
+) -> (ScrapeResult, Option<Found>, String) {
     let page = match calls::answer(body_size) {
         Ok(page) => page,
         Err((result, why)) => return (result, None, why),
     };
-    let found = call.page.read(&page);
+    let pool = router.pools().get(call.pool);
+    let series = pool.map_or(&[][..], |pool| &pool.config().metrics.signals);
+    let found = call.page.read(&page, series);
     if found.is_some() {
         return (ScrapeResult::Ok, found, String::new());
     }

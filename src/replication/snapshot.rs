@@ -6,6 +6,9 @@
 //! open requests (u32 each), `waiting`, `running` and `engines` (u32 each), a byte that says which optional fields follow,
 //! and these in the order of its bits: u64 each, floats by their bits, and by the highest bit the
 //! adapters: their count (u16), then each name's length (u16) and UTF-8 bytes, in ascending order.
+//! At the end of an endpoint stands what plugins asked for: a byte that says which signals follow, these
+//! as floats by their bits, and where there are adapters, how many can be loaded (u32, all bits set when
+//! that is unknown), and the places (u16 each, after their count, in ascending order) of those that wait.
 //! Everything is little-endian and a snapshot has exactly one encoding.
 
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -13,7 +16,7 @@ use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use super::wire::{Kind, Reader, open, seal, unseal};
 use crate::datalayer::metrics::EndpointMetrics;
 use crate::datalayer::snapshot::{EndpointSnapshot, PoolSnapshot};
-use crate::datalayer::{Adapters, Condition, HostStatus};
+use crate::datalayer::{Adapters, Condition, HostStatus, Signals};
 use crate::time::Timestamp;
 
 /// Endpoints one snapshot can hold.
@@ -57,17 +60,17 @@ pub fn decode(bytes: &[u8]) -> Option<PoolSnapshot> {
 
 const KIND: Kind = Kind {
     magic: *b"EPPS",
-    version: 3,
+    version: 4,
 };
 
 const V4: u8 = 4;
 const V6: u8 = 6;
 
-/// Address tag, IPv4 address and port, host status, three counts, field bits.
-const MIN_ENDPOINT_BYTES: usize = 1 + 4 + 2 + STATUS_BYTES + 3 * 4 + 1;
+/// Address tag, IPv4 address and port, host status, three counts, field bits, signal bits.
+const MIN_ENDPOINT_BYTES: usize = 1 + 4 + 2 + STATUS_BYTES + 3 * 4 + 1 + 1;
 /// The same with an IPv6 address and every optional field but the adapters.
 const MAX_ENDPOINT_BYTES: usize =
-    1 + 16 + 2 + 4 + 4 + STATUS_BYTES + 3 * 4 + 1 + OPTIONAL_FIELDS * 8;
+    1 + 16 + 2 + 4 + 4 + STATUS_BYTES + 3 * 4 + 1 + OPTIONAL_FIELDS * 8 + 1 + Signals::MAX * 8;
 /// Condition, tier, sources, open requests.
 const STATUS_BYTES: usize = 1 + 1 + 4 + 4;
 const OPTIONAL_FIELDS: usize = 7;
@@ -96,6 +99,7 @@ fn write_endpoint(out: &mut Vec<u8>, endpoint: &EndpointSnapshot) {
     if let Some(adapters) = adapters {
         write_adapters(out, adapters);
     }
+    extras::write(out, metrics);
 }
 
 /// The type bounds count and lengths below `u16::MAX`.
@@ -181,6 +185,7 @@ fn read_endpoint(reader: &mut Reader<'_>) -> Option<EndpointSnapshot> {
     } else {
         Some(read_adapters(reader)?)
     };
+    let (signals, adapters) = extras::read(reader, adapters)?;
     let metrics = EndpointMetrics {
         waiting,
         running,
@@ -192,6 +197,7 @@ fn read_endpoint(reader: &mut Reader<'_>) -> Option<EndpointSnapshot> {
         prefix_hits,
         prefix_queries,
         adapters,
+        signals,
     };
     let valid = engines >= 1
         && metrics.kv_utilisation.is_none_or(is_fraction)
@@ -250,5 +256,6 @@ fn is_start(seconds: f64) -> bool {
     seconds.is_finite() && seconds > 0.0
 }
 
+mod extras;
 #[cfg(test)]
 mod tests;

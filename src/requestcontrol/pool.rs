@@ -9,11 +9,13 @@ use std::collections::BTreeSet;
 use self::known::Known;
 use self::members::Members;
 use super::{InFlight, LoadGuard};
-use crate::config::{Capacity, PoolConfig, PrefixConfig};
+use crate::config::{Capacity, ConfigError, PoolConfig, PrefixConfig};
 use crate::datalayer::{Endpoint, EndpointId, EndpointMetrics, Member, PoolSnapshot};
 use crate::prefix::{Chain, PrefixIndex};
 use crate::scheduling::picker::TieKey;
-use crate::scheduling::{Candidate, Decision, Profile, Ranked, Standing, five_factor};
+use crate::scheduling::{
+    AdapterFit, Candidate, Decision, Ranked, Request, Schedule, Scheduler, Standing,
+};
 use crate::time::Timestamp;
 
 /// Blocks an endpoint is thought to have room for while it reports nothing (llm-d's default).
@@ -32,7 +34,7 @@ pub struct Pool {
     members: Members,
     /// Envoy's host list says who the members are.
     follows_host_list: bool,
-    profile: Profile,
+    scheduler: Scheduler,
     /// Reused from request to request.
     matched: Vec<u32>,
 }
@@ -46,6 +48,8 @@ pub struct Pick {
     pub matched_blocks: u32,
     /// Blocks of the prompt.
     pub total_blocks: u32,
+    /// Where the prompt is computed first, when that is elsewhere.
+    pub prefill: Option<EndpointId>,
     /// The model is an adapter that the first of the ranking has not loaded.
     pub loads_adapter: bool,
 }
@@ -63,11 +67,15 @@ pub struct Followed {
 
 impl Pool {
     /// A pool that has sent nothing yet and may index `max_entries` (block, endpoint) pairs.
-    pub fn new(config: PoolConfig, max_entries: usize) -> Self {
+    ///
+    /// # Errors
+    /// What is wrong with the plugins it asks for, with its JSON path.
+    pub fn new(mut config: PoolConfig, max_entries: usize) -> Result<Self, ConfigError> {
+        let scheduler = Scheduler::new(&mut config)?;
         let mut pool = Self {
             index: PrefixIndex::new(0, 0, max_entries),
             in_flight: InFlight::default(),
-            profile: five_factor(&config.scoring),
+            scheduler,
             matched: Vec::new(),
             members: Members::default(),
             follows_host_list: false,
@@ -82,10 +90,10 @@ impl Pool {
         for address in listed {
             pool.join(address);
         }
-        pool
+        Ok(pool)
     }
 
-    /// What the operator asked for.
+    /// What the operator asked for, with what its plugins set up.
     pub fn config(&self) -> &PoolConfig {
         &self.config
     }
@@ -208,8 +216,19 @@ impl Pool {
         now: Timestamp,
     ) -> Pick {
         let candidates = self.candidates(chain, model, now);
-        let mut decision = self.profile.run(&candidates, tie, count);
-        self.probe(&mut decision, &candidates, count, now);
+        let request = Request {
+            // Clients that ask for the same differ in `tie` alone.
+            tie: chain.anchor.map_or(tie, |anchor| TieKey(anchor.0)),
+            random: tie.0,
+            attempts: count,
+            total_blocks: block_count(chain),
+            block_tokens: self.config.prefix.block_tokens,
+        };
+        let Schedule {
+            mut decision,
+            prefill,
+        } = self.scheduler.schedule(&request, &candidates);
+        self.probe(&mut decision, &request, &candidates, now);
         let first = decision.ranking.first().map(|ranked| ranked.endpoint);
         let first = candidates
             .iter()
@@ -217,6 +236,7 @@ impl Pool {
         Pick {
             matched_blocks: first.map_or(0, |candidate| candidate.matched_blocks),
             total_blocks: block_count(chain),
+            prefill,
             loads_adapter: first.is_some_and(|candidate| !candidate.adapter_ready),
             decision,
         }
@@ -299,7 +319,10 @@ impl Pool {
             candidate.total_blocks = total_blocks;
             candidate.matched_blocks = matched.get(id.index()).copied().unwrap_or(0);
             let lists = |known: &Known| known.lists(model);
-            candidate.adapter_ready = !is_adapter || self.members.get(id).is_some_and(lists);
+            let known = self.members.get(id);
+            candidate.adapter_ready = !is_adapter || known.is_some_and(lists);
+            let adapters = known.and_then(|known| known.metrics.adapters.as_ref());
+            candidate.adapter = AdapterFit::of(adapters, model);
             candidate
         };
         let mut candidates: Vec<Candidate> = self.bare_candidates(now).map(attach).collect();
@@ -345,6 +368,7 @@ impl Pool {
             gpu_utilisation: known.metrics.gpu_utilisation,
             health: fitness * freshness,
             fitness,
+            freshness,
             tier: known.status.tier,
             standing: if known.status.condition.is_usable() {
                 Standing::Active
@@ -352,6 +376,9 @@ impl Pool {
                 Standing::Excluded
             },
             adapter_ready: true,
+            adapter: AdapterFit::Full,
+            labels: known.endpoint.labels.clone(),
+            signals: known.metrics.signals,
         }
     }
 
@@ -360,14 +387,17 @@ impl Pool {
     fn probe(
         &mut self,
         decision: &mut Decision,
+        request: &Request,
         candidates: &[Candidate],
-        count: usize,
         now: Timestamp,
     ) {
+        let count = request.attempts;
         let min_health = self.config.scoring.min_health;
         let due = candidates.iter().find(|candidate| {
             let known = self.members.get(candidate.endpoint);
-            !candidate.is_fit(min_health) && known.is_some_and(|known| known.probe_is_due(now))
+            !candidate.is_fit(min_health)
+                && known.is_some_and(|known| known.probe_is_due(now))
+                && self.scheduler.is_for(request, candidate)
         });
         // Alone it would be no probe but the whole list; and with nobody fit all get requests.
         let (Some(due), None) = (due, decision.exception) else {
@@ -379,9 +409,12 @@ impl Pool {
         if let Some(known) = self.members.get_mut(due.endpoint) {
             known.probed = Some(now);
         }
+        let among: Vec<&Candidate> = candidates.iter().collect();
+        let scores = self.scheduler.composites(request, &among);
+        let score = candidates.iter().zip(scores).find(|(one, _)| *one == due);
         let probe = Ranked {
             endpoint: due.endpoint,
-            score: self.profile.composite(due),
+            score: score.map_or(0.0, |(_, score)| score),
         };
         let others = core::mem::take(&mut decision.ranking);
         decision.ranking = core::iter::once(probe).chain(others).take(count).collect();

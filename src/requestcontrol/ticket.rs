@@ -16,6 +16,8 @@ pub struct Ticket {
     offered: Vec<EndpointId>,
     /// How many endpoints had joined: one that joins later may have the place of one that left.
     joined: u64,
+    /// Of the endpoint that computes the prompt, when that is another.
+    prefill: Option<Box<Self>>,
 }
 
 /// How the response began.
@@ -58,7 +60,23 @@ impl Ticket {
             blocks,
             offered,
             joined: pool.joined(),
+            prefill: None,
         })
+    }
+
+    /// The prompt is computed at `prefill`: it is open there too, until the answer's first byte,
+    /// and its blocks are pending there as well.
+    #[must_use]
+    pub fn with_prefill(
+        mut self,
+        pool: &mut Pool,
+        prefill: Option<EndpointId>,
+        now: Timestamp,
+    ) -> Self {
+        let blocks = self.blocks.clone();
+        let ticket = prefill.and_then(|at| Self::open(pool, vec![at], blocks, now));
+        self.prefill = ticket.map(Box::new);
+        self
     }
 
     /// Where the request counts.
@@ -78,13 +96,18 @@ impl Ticket {
                 pool.record_outcome(failed, now, true);
             }
         }
+        let succeeded = (200..300).contains(&response.status);
+        if !(succeeded && response.by_upstream)
+            && let Some(prefill) = &mut self.prefill
+        {
+            prefill.take_back(pool);
+        }
         let Some(to) = response.endpoint.filter(|_| response.by_upstream) else {
             self.take_back(pool);
             return None;
         };
         // What the client did wrong, and 429, says nothing about the server.
         pool.record_outcome(to, now, response.status >= 500);
-        let succeeded = (200..300).contains(&response.status);
         let moved = (to != picked).then_some(Moved {
             from: picked,
             to,
@@ -117,6 +140,10 @@ impl Ticket {
         if let Some(endpoint) = self.endpoint() {
             pool.index.confirm(endpoint, &blocks);
         }
+        if let Some(mut prefill) = self.prefill.take() {
+            prefill.answered(pool);
+            prefill.close(pool);
+        }
     }
 
     /// The server broke the response off.
@@ -131,6 +158,9 @@ impl Ticket {
         self.take_back(pool);
         if let Some(lease) = self.lease {
             pool.in_flight.close(lease);
+        }
+        if let Some(prefill) = self.prefill {
+            prefill.close(pool);
         }
     }
 

@@ -1,27 +1,29 @@
 //! Filters: who is out of the running.
 
-mod active;
-mod healthy;
-mod queue_limit;
+pub(super) mod active;
+pub(super) mod healthy;
+pub(super) mod label_selector;
+pub(super) mod queue_limit;
+pub(super) mod role;
 
 use core::fmt::Debug;
 
-pub use active::Active;
-pub use healthy::Healthy;
-pub use queue_limit::QueueLimit;
-
-use super::Candidate;
+use super::{Attribute, Candidate, Request};
 use crate::telemetry::Reason;
 
 /// Drops candidates.
 pub trait Filter: Debug {
-    /// The plugin's name in configuration and diagnostics.
-    fn name(&self) -> &'static str;
+    /// Takes out of `kept` whom the request must not go to. Where it would take everybody out, it is
+    /// passed over: a request is better served badly than not at all.
+    fn filter(&self, request: &Request, kept: &mut Vec<&Candidate>);
 
-    /// Whether `candidate` stays.
-    fn keeps(&self, candidate: &Candidate) -> bool;
+    /// What a request is told when this filter was passed over.
+    fn reason_when_none_stay(&self) -> Reason {
+        Reason::NoCandidates
+    }
 
-    /// What a request is told when this filter keeps nobody; it is then passed over, because a
-    /// request is better served badly than not at all.
-    fn reason_when_none_stay(&self) -> Reason;
+    /// What it reads of a candidate, beside what is always known.
+    fn needs(&self) -> Vec<Attribute> {
+        Vec::new()
+    }
 }

@@ -1,18 +1,64 @@
 //! Pickers: the order in which endpoints are offered.
 
-mod max_score;
+pub(super) mod max_score;
+pub(super) mod random;
+pub(super) mod weighted_random;
 
 use core::fmt::Debug;
 
-pub use max_score::{MaxScore, TieKey};
+pub use max_score::TieKey;
 
-use super::{Ranked, Scored};
+use super::{Ranked, Request, Scored};
+use crate::config::{ConfigError, Fields, KeyDoc, Kind, key};
 
 /// Orders scored candidates, best first.
 pub trait Picker: Debug {
-    /// The plugin's name in configuration and diagnostics.
-    fn name(&self) -> &'static str;
+    /// The best of `scored`, at most `request.attempts`, in the order they should be tried.
+    fn pick(&self, request: &Request, scored: &[Scored]) -> Vec<Ranked>;
+}
 
-    /// The best `count` of `scored`, in the order they should be tried. `tie` decides among equals.
-    fn pick(&self, scored: &[Scored], tie: TieKey, count: usize) -> Vec<Ranked>;
+/// Each endpoint is one more `ip:port` in a header.
+const MOST: Kind = Kind::Whole { min: 1, max: 9 };
+
+/// What every picker takes.
+const PARAMETERS: &[KeyDoc] = &[key(
+    "maxNumOfEndpoints",
+    MOST,
+    "null",
+    "Endpoints to name; absent: one, and `overrideHost.fallbacks` more for retries.",
+)];
+
+/// How many endpoints a picker was told to name.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Most(Option<usize>);
+
+impl Most {
+    fn read(fields: &Fields<'_>) -> Result<Self, ConfigError> {
+        let most = fields.optional_whole("maxNumOfEndpoints")?;
+        Ok(Self(most.and_then(|most| usize::try_from(most).ok())))
+    }
+
+    /// How many endpoints to name for `request`.
+    fn of(self, request: &Request) -> usize {
+        self.0.unwrap_or(request.attempts)
+    }
+}
+
+/// The first `count` of `scored`, those with the highest of `keys` first. Keys come in the order of
+/// `scored`.
+fn highest<K>(
+    scored: &[Scored],
+    key: impl FnMut(&Scored) -> K,
+    compare: impl Fn(&K, &K) -> core::cmp::Ordering,
+    count: usize,
+) -> Vec<Ranked> {
+    let mut keyed: Vec<(K, &Scored)> = scored.iter().map(key).zip(scored).collect();
+    keyed.sort_unstable_by(|a, b| compare(&b.0, &a.0));
+    let ranked = keyed.into_iter().take(count);
+    ranked
+        .map(|(_, one)| Ranked {
+            endpoint: one.endpoint,
+            score: one.score,
+        })
+        .collect()
 }

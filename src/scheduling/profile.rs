@@ -1,17 +1,21 @@
 //! One set of filters, weighted scorers and a picker.
 
-use super::Candidate;
+use std::rc::Rc;
+
 use super::filter::Filter;
-use super::picker::{Picker, TieKey};
-use super::scorer::Scorer;
+use super::picker::Picker;
+use super::scorer::{Score, Scorer};
+use super::{Candidate, Request};
 use crate::datalayer::EndpointId;
 use crate::telemetry::Reason;
 
 /// A scorer and how much it counts.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Weighted {
+    /// What the configuration calls it.
+    pub name: String,
     /// The plugin.
-    pub scorer: Box<dyn Scorer>,
+    pub scorer: Rc<dyn Scorer>,
     /// At least 0, relative to the profile's other weights.
     pub weight: f64,
 }
@@ -19,9 +23,10 @@ pub struct Weighted {
 /// Filters, scorers and a picker that belong together.
 #[derive(Debug)]
 pub struct Profile {
-    filters: Vec<Box<dyn Filter>>,
+    name: String,
+    filters: Vec<Rc<dyn Filter>>,
     scorers: Vec<Weighted>,
-    picker: Box<dyn Picker>,
+    picker: Rc<dyn Picker>,
     weight_sum: f64,
 }
 
@@ -46,7 +51,7 @@ pub struct Ranked {
 }
 
 /// What a profile made of the candidates.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decision {
     /// Best first; empty only when there was no candidate at all.
     pub ranking: Vec<Ranked>,
@@ -54,15 +59,28 @@ pub struct Decision {
     pub exception: Option<Reason>,
 }
 
+/// What one scorer says of one candidate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explained<'a> {
+    /// What the configuration calls the scorer.
+    pub scorer: &'a str,
+    /// Its share of the composite, in [0, 1].
+    pub share: f64,
+    /// Score and note.
+    pub score: Score,
+}
+
 impl Profile {
     /// A profile of these plugins. Weights are normalised, so the composite lies in [0, 1].
     pub fn new(
-        filters: Vec<Box<dyn Filter>>,
+        name: impl Into<String>,
+        filters: Vec<Rc<dyn Filter>>,
         scorers: Vec<Weighted>,
-        picker: Box<dyn Picker>,
+        picker: Rc<dyn Picker>,
     ) -> Self {
         let weight_sum = scorers.iter().map(|weighted| weighted.weight).sum();
         Self {
+            name: name.into(),
             filters,
             scorers,
             picker,
@@ -70,43 +88,114 @@ impl Profile {
         }
     }
 
-    /// Filters, scores and ranks `candidates`; at most `count` are returned.
+    /// What the configuration calls it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What chooses.
+    #[cfg(test)]
+    pub(super) fn picker(&self) -> &dyn Picker {
+        self.picker.as_ref()
+    }
+
+    /// Filters, scores and ranks `candidates`.
     ///
-    /// Time: candidates times plugins, and a sort.
-    pub fn run(&self, candidates: &[Candidate], tie: TieKey, count: usize) -> Decision {
+    /// Time: candidates times plugins, and a sort. It allocates a few lists, whatever the number of
+    /// candidates.
+    pub fn run(&self, request: &Request, candidates: &[Candidate]) -> Decision {
         let mut exception = None;
         let mut kept: Vec<&Candidate> = candidates.iter().collect();
+        let mut tried = Vec::with_capacity(kept.len());
         for filter in &self.filters {
-            if kept.iter().any(|candidate| filter.keeps(candidate)) {
-                kept.retain(|candidate| filter.keeps(candidate));
-            } else {
+            tried.clear();
+            tried.extend_from_slice(&kept);
+            filter.filter(request, &mut tried);
+            if tried.is_empty() {
                 exception = exception.or_else(|| Some(filter.reason_when_none_stay()));
+            } else {
+                core::mem::swap(&mut kept, &mut tried);
             }
         }
+        let composites = self.composites(request, &kept);
         let scored: Vec<Scored> = kept
-            .into_iter()
-            .map(|candidate| Scored {
+            .iter()
+            .zip(composites)
+            .map(|(candidate, score)| Scored {
                 endpoint: candidate.endpoint,
                 address_hash: candidate.address_hash,
-                score: self.composite(candidate),
+                score,
             })
             .collect();
         Decision {
-            ranking: self.picker.pick(&scored, tie, count),
+            ranking: self.picker.pick(request, &scored),
             exception,
         }
     }
 
-    /// `Σ wᵢ·clamp(sᵢ) / Σ wᵢ`, 0 when no weight is above 0.
-    pub fn composite(&self, candidate: &Candidate) -> f64 {
+    /// `Σ wᵢ·clamp(sᵢ) / Σ wᵢ` of each of `candidates`, 0 when no weight is above 0.
+    pub fn composites(&self, request: &Request, candidates: &[&Candidate]) -> Vec<f64> {
+        let mut totals = vec![0.0; candidates.len()];
         if self.weight_sum <= 0.0 {
-            return 0.0;
+            return totals;
         }
-        let weigh = |Weighted { scorer, weight }: &Weighted| {
-            let score = scorer.score(candidate);
-            // A NaN, of which no comparison is true, scores nothing.
-            weight * if score > 0.0 { score.min(1.0) } else { 0.0 }
+        let mut scores = Vec::with_capacity(candidates.len());
+        for Weighted { scorer, weight, .. } in &self.scorers {
+            scores.clear();
+            scorer.score(request, candidates, &mut scores);
+            for (total, score) in totals.iter_mut().zip(&scores) {
+                *total += weight * score.clamped();
+            }
+        }
+        for total in &mut totals {
+            *total /= self.weight_sum;
+        }
+        totals
+    }
+
+    /// What each scorer says of `candidate`, which is one of `candidates`.
+    pub fn explain(
+        &self,
+        request: &Request,
+        candidates: &[&Candidate],
+        candidate: EndpointId,
+    ) -> Vec<Explained<'_>> {
+        let place = candidates.iter().position(|one| one.endpoint == candidate);
+        let Some(place) = place else {
+            return Vec::new();
         };
-        self.scorers.iter().map(weigh).sum::<f64>() / self.weight_sum
+        let explain = |weighted: &'_ Weighted| {
+            let mut scores = Vec::with_capacity(candidates.len());
+            weighted.scorer.score(request, candidates, &mut scores);
+            scores.get(place).copied().unwrap_or_default()
+        };
+        let scorers = self.scorers.iter();
+        scorers
+            .map(|weighted| Explained {
+                scorer: &weighted.name,
+                share: if self.weight_sum > 0.0 {
+                    weighted.weight / self.weight_sum
+                } else {
+                    0.0
+                },
+                score: explain(weighted),
+            })
+            .collect()
+    }
+
+    /// Whether `candidate`, however it does, is one that requests are for: the filters that say
+    /// who is too busy are not asked.
+    pub fn is_for(&self, request: &Request, candidate: &Candidate) -> bool {
+        let well = Candidate {
+            fitness: 1.0,
+            ..candidate.clone()
+        };
+        let filters = self.filters.iter();
+        let mut filters = filters.filter(|one| one.reason_when_none_stay() == Reason::NoCandidates);
+        filters.all(|filter| {
+            let mut kept = vec![&well];
+            filter.filter(request, &mut kept);
+            !kept.is_empty()
+        })
     }
 }

@@ -1,3 +1,9 @@
+mod build;
+mod disagg;
+mod own;
+mod pickers;
+mod vectors;
+
 use super::picker::TieKey;
 use super::*;
 use crate::config::{ScoringConfig, Weights};
@@ -25,27 +31,31 @@ fn config() -> ScoringConfig {
 /// An idle, healthy endpoint that holds nothing.
 fn idle(id: u16) -> Candidate {
     Candidate {
-        endpoint: EndpointId::new(id),
         address_hash: 1_000 + u64::from(id),
-        matched_blocks: 0,
         total_blocks: 10,
-        guarded: false,
-        waiting: 0,
-        running: 0,
-        own: 0,
         max_running: 256,
         kv_utilisation: Some(0.0),
-        gpu_utilisation: None,
-        health: 1.0,
-        fitness: 1.0,
-        tier: 0,
-        standing: Standing::Active,
-        adapter_ready: true,
+        ..Candidate::new(EndpointId::new(id))
+    }
+}
+
+/// A request for ten blocks that names `attempts` endpoints.
+fn request(tie: u64, attempts: usize) -> Request {
+    Request {
+        tie: TieKey(tie),
+        random: tie,
+        attempts,
+        total_blocks: 10,
+        block_tokens: 64,
     }
 }
 
 fn composite(candidate: &Candidate) -> f64 {
-    five_factor(&config()).composite(candidate)
+    composite_of(&five_factor(&config()), candidate)
+}
+
+fn composite_of(profile: &Profile, candidate: &Candidate) -> f64 {
+    profile.composites(&request(7, 1), &[candidate])[0]
 }
 
 fn assert_close(actual: f64, expected: f64, what: &str) {
@@ -56,7 +66,7 @@ fn assert_close(actual: f64, expected: f64, what: &str) {
 }
 
 fn picks(candidates: &[Candidate]) -> Vec<usize> {
-    let decision = five_factor(&config()).run(candidates, TieKey(7), 10);
+    let decision = five_factor(&config()).run(&request(7, 10), candidates);
     decision
         .ranking
         .iter()
@@ -171,7 +181,7 @@ fn weights_are_normalised_whatever_their_sum() {
         ..idle(0)
     };
     assert_close(
-        five_factor(&doubled).composite(&candidate),
+        composite_of(&five_factor(&doubled), &candidate),
         composite(&candidate),
         "doubled",
     );
@@ -259,7 +269,7 @@ fn all_over_the_limit_still_serves_the_best_of_the_healthy() {
         fitness: 0.1,
         ..idle(2)
     };
-    let decision = five_factor(&config()).run(&[over(0, 30), over(1, 20), ill], TieKey(7), 10);
+    let decision = five_factor(&config()).run(&request(7, 10), &[over(0, 30), over(1, 20), ill]);
     assert_eq!(decision.exception, Some(Reason::AllOverLimit));
     let places: Vec<usize> = decision
         .ranking
@@ -276,10 +286,10 @@ fn none_healthy_still_serves() {
         fitness: 0.1,
         ..idle(id)
     };
-    let decision = five_factor(&config()).run(&[ill(0), ill(1)], TieKey(7), 10);
+    let decision = five_factor(&config()).run(&request(7, 10), &[ill(0), ill(1)]);
     assert_eq!(decision.exception, Some(Reason::NoCandidates));
     assert_eq!(decision.ranking.len(), 2);
-    let nobody = five_factor(&config()).run(&[], TieKey(7), 10);
+    let nobody = five_factor(&config()).run(&request(7, 10), &[]);
     assert!(nobody.ranking.is_empty());
 }
 
@@ -291,7 +301,7 @@ fn the_list_is_ranked_and_no_longer_than_asked() {
             ..idle(id)
         })
         .collect();
-    let decision = five_factor(&config()).run(&candidates, TieKey(7), 3);
+    let decision = five_factor(&config()).run(&request(7, 3), &candidates);
     let places: Vec<usize> = decision
         .ranking
         .iter()
@@ -307,7 +317,7 @@ fn equals_share_distinct_prompts_evenly_and_keep_the_same_one() {
     let profile = five_factor(&config());
     let mut shares = [0_u32; 4];
     for key in 0..4_000_u64 {
-        let pick = |of: &[Candidate]| profile.run(of, TieKey(key), 1).ranking[0].endpoint;
+        let pick = |of: &[Candidate]| profile.run(&request(key, 1), of).ranking[0].endpoint;
         let picked = pick(&candidates);
         let reversed: Vec<Candidate> = candidates.iter().rev().cloned().collect();
         assert_eq!(
@@ -340,7 +350,7 @@ fn scores_within_the_tie_band_are_equal_and_beyond_it_are_not() {
         let pair = [idle(0), candidate.clone()];
         (0..400_u64)
             .filter(|&key| {
-                profile.run(&pair, TieKey(key), 1).ranking[0]
+                profile.run(&request(key, 1), &pair).ranking[0]
                     .endpoint
                     .index()
                     == 1

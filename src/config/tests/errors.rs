@@ -281,12 +281,9 @@ fn keys_of_later_versions_are_refused_by_name() {
              select by it with pools[0].match.models",
         ),
         (
-            "pools[0].endpointPickerConfig",
-            "set weights and limits under pools[0].scoring",
-        ),
-        (
             "pools[0].disaggregation",
-            "leave it out: prefill and decode run on the picked endpoint",
+            "leave it out: without a disagg-profile-handler under pools[0].endpointPickerConfig, \
+             prefill and decode run on the picked endpoint",
         ),
         ("pools[0].prefix.forgetOnMiss", "leave it out"),
         (

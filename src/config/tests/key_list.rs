@@ -14,10 +14,13 @@ fn place(key: &KeyDoc) -> String {
         .replace("[]", "[0]")
 }
 
+const PICKER: &str = ".endpointPickerConfig";
+
 /// Paths of all fields in `value`, in the form of the key list.
 fn paths(value: &Value, path: &str, found: &mut BTreeSet<String>) {
     match value {
-        Value::Object(fields) if !path.ends_with(".labels") => {
+        // Its keys are a list of their own.
+        Value::Object(fields) if !path.ends_with(".labels") && !path.ends_with(PICKER) => {
             for (name, value) in fields {
                 let at = if path.is_empty() {
                     name.clone()

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::{full, minimal, parse, with};
 use crate::config::{
-    Capacity, Config, DiscoveryConfig, DiscoverySource, EndpointConfig, Engine, FailureMode,
-    GpuConfig, HealthConfig, Limits, LogLevel, MetricsConfig, OverrideHost, Pattern, PendingCredit,
-    PoolConfig, PoolMatch, PrefixConfig, ScoringConfig, Weights,
+    Capacity, Config, DiscoveryConfig, DiscoverySource, EndpointConfig, EndpointPickerConfig,
+    Engine, FailureMode, GpuConfig, HealthConfig, Limits, LogLevel, MetricsConfig, OverrideHost,
+    Pattern, PendingCredit, PoolConfig, PoolMatch, PrefixConfig, ScoringConfig, Weights,
 };
 
 fn weights([cache, load, queue, health, adapter]: [f64; 5]) -> Weights {
@@ -52,6 +52,7 @@ fn a_name_a_cluster_and_an_endpoint_are_enough() {
             port: None,
             engine: Engine::Auto,
             gpu: None,
+            signals: Vec::new(),
         },
         scoring: ScoringConfig {
             weights: weights([0.60, 0.20, 0.10, 0.05, 0.05]),
@@ -74,6 +75,7 @@ fn a_name_a_cluster_and_an_endpoint_are_enough() {
             stale_floor: 0.5,
             error_window: Duration::from_secs(10),
         },
+        endpoint_picker: None,
     };
     let expected = Config {
         pools: vec![pool],
@@ -134,6 +136,20 @@ fn full_metrics() -> MetricsConfig {
             cluster: "gpus".to_owned(),
             port: 9401,
         }),
+        signals: Vec::new(),
+    }
+}
+
+fn full_endpoint_picker() -> EndpointPickerConfig {
+    EndpointPickerConfig {
+        path: "pools[0].endpointPickerConfig".to_owned(),
+        plugins: Vec::new(),
+        profiles: Vec::new(),
+        parsers: Vec::new(),
+        sources: Vec::new(),
+        inject_defaults: true,
+        has_flow_control: false,
+        is_beside_scoring: true,
     }
 }
 
@@ -178,6 +194,7 @@ fn every_key_reaches_its_field() {
             stale_floor: 0.25,
             error_window: Duration::from_secs(4),
         },
+        endpoint_picker: Some(full_endpoint_picker()),
     };
     let expected = Config {
         pools: vec![pool],

@@ -5,6 +5,7 @@
 //! describes. `cache_tokens` is `kv_cache_size_tokens` summed over the `engine` labels.
 
 use crate::datalayer::metrics::EndpointMetrics;
+use crate::datalayer::{Adapters, Signals};
 
 pub(crate) struct Capture {
     pub(crate) name: &'static str,
@@ -21,7 +22,12 @@ impl Capture {
     /// What the page says.
     pub(crate) fn expected(&self) -> EndpointMetrics {
         EndpointMetrics {
-            adapters: self.adapters.map(|names| names.iter().copied().collect()),
+            adapters: self.adapters.map(|names| {
+                let mut adapters: Adapters = names.iter().copied().collect();
+                // All of these servers ran with `--max-loras 2`.
+                adapters.allow(2);
+                adapters
+            }),
             ..self.metrics.clone()
         }
     }
@@ -56,6 +62,7 @@ macro_rules! capture {
                 prefix_hits: Some($hits),
                 prefix_queries: Some($queries),
                 adapters: None,
+                signals: Signals::NONE,
             },
             adapters: capture!(@adapters $([$($adapter),*])?),
         }

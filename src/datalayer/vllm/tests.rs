@@ -2,7 +2,7 @@ use super::captures::CAPTURES;
 use crate::config::Engine;
 use crate::datalayer::metrics::EndpointMetrics;
 use crate::datalayer::page::MAX_ENGINES;
-use crate::datalayer::{Adapters, engine};
+use crate::datalayer::{AdapterState, Adapters, engine};
 
 const WAITING: &str = "vllm:num_requests_waiting";
 
@@ -342,8 +342,10 @@ fn adapters(series: &[(&str, &str, &str)]) -> Option<String> {
 
 #[test]
 fn adapters_alone_are_enough() {
+    let mut adapters: Adapters = ["a"].into_iter().collect();
+    adapters.allow(2);
     let expected = EndpointMetrics {
-        adapters: Some(["a"].into_iter().collect()),
+        adapters: Some(adapters),
         ..EndpointMetrics::default()
     };
     assert_eq!(metrics(&lora_page(&[("a", "", "1")])), expected);
@@ -372,6 +374,12 @@ fn adapter_series_of_equal_age_are_one_list() {
 #[test]
 fn running_and_waiting_adapters_are_both_loaded_or_about_to_be() {
     assert_eq!(adapters(&[("a,b", "c", "5")]), Some("a,b,c".into()));
+    let read = metrics(&lora_page(&[("a,b", "b,c", "5")]))
+        .adapters
+        .unwrap();
+    let state = |name| read.state(name);
+    assert_eq!(state("b"), Some(AdapterState::Running));
+    assert_eq!(state("c"), Some(AdapterState::Waiting));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::datalayer::EndpointId;
 const CHAT: &str = r#"{"model":"m","messages":[{"role":"user","content":"What is a block?"}]}"#;
 
 fn router(json: &str) -> Router {
-    Router::new(Config::parse(json.as_bytes()).unwrap())
+    Router::new(Config::parse(json.as_bytes()).unwrap()).unwrap()
 }
 
 /// One pool of three endpoints that takes `/v1`, with `extra` top-level keys.

@@ -1,6 +1,22 @@
 use super::*;
 use crate::datalayer::Unusable;
 
+/// One runs, one waits, and there is room for four.
+fn adapters() -> Adapters {
+    let mut adapters: Adapters = ["lora-a"].into_iter().collect();
+    adapters.insert_waiting("lora-b");
+    adapters.allow(4);
+    adapters
+}
+
+fn signals(count: usize) -> Signals {
+    let mut signals = Signals::default();
+    for (place, value) in (0..count).zip([-1.5, 0.0, 1e300, 4.0, 5.0, 6.0, 7.0, 8.0]) {
+        signals.set(place, value);
+    }
+    signals
+}
+
 fn full() -> EndpointSnapshot {
     EndpointSnapshot {
         address: "[fe80::1%3]:8000".parse().unwrap(),
@@ -15,7 +31,8 @@ fn full() -> EndpointSnapshot {
             process_start: Some(1_795_968_892.27),
             prefix_hits: Some(0),
             prefix_queries: Some(716),
-            adapters: Some(["lora-a", "lora-b"].into_iter().collect()),
+            adapters: Some(adapters()),
+            signals: signals(8),
         },
         status: HostStatus {
             condition: Condition::USABLE.with(Unusable::Draining, true),
@@ -63,9 +80,9 @@ fn a_snapshot_survives_the_round_trip() {
 fn the_layout_is_the_documented_one() {
     let bytes = encode(&pool(vec![bare()]));
     let (body, checksum) = bytes.split_last_chunk::<8>().unwrap();
-    let mut expected = b"EPPS\x03\x01\x01\x00\x04\x0a\x00\x00\x01\x40\x1f".to_vec();
+    let mut expected = b"EPPS\x04\x01\x01\x00\x04\x0a\x00\x00\x01\x40\x1f".to_vec();
     expected.extend([0; 10]);
-    expected.extend([0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
+    expected.extend([0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0]);
     assert_eq!(body, expected);
     assert_eq!(
         *checksum,
@@ -75,8 +92,14 @@ fn the_layout_is_the_documented_one() {
     let largest = encode(&pool(vec![full()]));
     let adapters = b"\x02\x00\x06\x00lora-a\x06\x00lora-b";
     let fixed = 4 + 1 + 1 + 2 + MAX_ENDPOINT_BYTES;
-    assert_eq!(largest.len(), fixed + adapters.len() + 8);
-    assert_eq!(&largest[fixed..fixed + adapters.len()], adapters);
+    let most_and_waiting = b"\x04\x00\x00\x00\x01\x00\x01\x00";
+    let length = fixed + adapters.len() + most_and_waiting.len();
+    assert_eq!(largest.len(), length + 8);
+    let signals = 1 + 8 * Signals::MAX;
+    let start = fixed - signals;
+    assert_eq!(&largest[start..start + adapters.len()], adapters);
+    assert_eq!(largest[start + adapters.len()], 0xFF);
+    assert_eq!(&largest[length - 8..length], most_and_waiting);
 }
 
 #[test]
@@ -110,7 +133,7 @@ fn missing_and_trailing_bytes_are_refused_even_with_a_fitting_checksum() {
 
 #[test]
 fn other_kinds_and_versions_are_refused() {
-    for (at, byte) in [(0, b'X'), (4, 2), (4, 4)] {
+    for (at, byte) in [(0, b'X'), (4, 3), (4, 5)] {
         let mut other = encode(&pool(vec![bare()]));
         other[at] = byte;
         assert_eq!(decode(&resealed(other)), None);
@@ -157,8 +180,13 @@ fn fields_out_of_range_are_refused() {
 fn with_adapters(adapters: &[u8]) -> Option<PoolSnapshot> {
     let mut bytes = encode(&pool(vec![bare()]));
     bytes.truncate(bytes.len() - 8);
+    // No signals.
+    bytes.pop();
     *bytes.last_mut().unwrap() = ADAPTERS;
     bytes.extend(adapters);
+    bytes.push(0);
+    // No limit, nobody waits.
+    bytes.extend(b"\xff\xff\xff\xff\0\0");
     decode(&seal(bytes))
 }
 
@@ -197,6 +225,33 @@ fn adapters_that_are_not_encoded_so_are_refused() {
         many.extend(format!("{number:04}").bytes());
     }
     assert_eq!(with_adapters(&many), None, "too many");
+}
+
+#[test]
+fn signals_and_waiting_adapters_that_are_not_encoded_so_are_refused() {
+    for count in 0..=Signals::MAX {
+        let mut some = full();
+        some.metrics.signals = signals(count);
+        let some = pool(vec![some, bare()]);
+        assert_eq!(decode(&encode(&some)), Some(some), "{count}");
+    }
+    let bytes = encode(&pool(vec![full()]));
+    let end = bytes.len() - 8;
+    // Behind the last signal: the limit, one that waits, its place.
+    let patched = |back: usize, value: &[u8]| {
+        let mut bytes = bytes.clone();
+        bytes.splice(end - back..end - back + value.len(), value.iter().copied());
+        decode(&resealed(bytes))
+    };
+    assert_eq!(patched(2, &[1, 0]), Some(pool(vec![full()])));
+    assert!(patched(2, &[0, 0]).is_some());
+    assert_eq!(patched(2, &[2, 0]), None, "nobody stands there");
+    let nan = f64::NAN.to_bits().to_le_bytes();
+    assert_eq!(patched(16, &nan), None, "no number");
+    let mut twice = bytes.clone();
+    twice[end - 4] = 2;
+    twice.splice(end..end, [1, 0]);
+    assert_eq!(decode(&resealed(twice)), None, "the same place twice");
 }
 
 #[test]

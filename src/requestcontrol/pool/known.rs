@@ -2,13 +2,12 @@
 
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::collections::BTreeMap;
 
 use xxhash_rust::xxh64::xxh64;
 
 use crate::config::{EndpointConfig, PoolConfig};
 use crate::datalayer::{
-    Endpoint, EndpointMetrics, EndpointSnapshot, HostStatus, Outcomes, freshness,
+    Endpoint, EndpointMetrics, EndpointSnapshot, HostStatus, Labels, Outcomes, freshness,
 };
 use crate::time::Timestamp;
 
@@ -147,7 +146,7 @@ fn listed(address: SocketAddr, config: &PoolConfig) -> Option<&EndpointConfig> {
 
 /// The labels of the `sources` that list the endpoint, one bit each; of equal names the later
 /// source's wins, and the endpoint's own over all.
-fn labels(address: SocketAddr, sources: u32, config: &PoolConfig) -> BTreeMap<String, String> {
+fn labels(address: SocketAddr, sources: u32, config: &PoolConfig) -> Labels {
     let discovery = config.discovery.as_ref();
     let all = discovery.map_or(&[][..], |discovery| &discovery.sources);
     let listing = all.iter().zip(0..).filter_map(|(source, place)| {

@@ -21,7 +21,7 @@ fn pool(endpoints: u16, extra: &str) -> Pool {
         addresses.join(",")
     );
     let config = Config::parse(json.as_bytes()).unwrap();
-    let mut pool = Pool::new(config.pools[0].clone(), 1_000_000);
+    let mut pool = Pool::new(config.pools[0].clone(), 1_000_000).unwrap();
     for id in 0..endpoints {
         pool.update(EndpointId::new(id), at(0), &EndpointMetrics::default());
     }

@@ -1,23 +1,14 @@
 //! Drops endpoints that only stand by.
 
 use super::Filter;
-use crate::scheduling::{Candidate, Standing};
-use crate::telemetry::Reason;
+use crate::scheduling::{Candidate, Request, Standing};
 
-/// Keeps endpoints of the lowest tier that has a fit one.
+/// Keeps endpoints of the lowest tier that has a fit one. Every profile begins with it.
 #[derive(Debug)]
-pub struct Active;
+pub(crate) struct Active;
 
 impl Filter for Active {
-    fn name(&self) -> &'static str {
-        "active-filter"
-    }
-
-    fn keeps(&self, candidate: &Candidate) -> bool {
-        candidate.standing != Standing::Standby
-    }
-
-    fn reason_when_none_stay(&self) -> Reason {
-        Reason::NoCandidates
+    fn filter(&self, _: &Request, kept: &mut Vec<&Candidate>) {
+        kept.retain(|candidate| candidate.standing != Standing::Standby);
     }
 }

@@ -1,26 +1,18 @@
 //! Drops endpoints that are not well.
 
 use super::Filter;
-use crate::scheduling::Candidate;
-use crate::telemetry::Reason;
+use crate::scheduling::{Candidate, Request};
 
-/// Keeps endpoints that may be used and whose fitness is at least `min_health`.
+/// Keeps endpoints that may be used and whose fitness is at least `min_health`. Every profile
+/// begins with it.
 #[derive(Debug)]
-pub struct Healthy {
+pub(crate) struct Healthy {
     /// In [0, 1].
-    pub min_health: f64,
+    pub(crate) min_health: f64,
 }
 
 impl Filter for Healthy {
-    fn name(&self) -> &'static str {
-        "healthy-filter"
-    }
-
-    fn keeps(&self, candidate: &Candidate) -> bool {
-        candidate.is_fit(self.min_health)
-    }
-
-    fn reason_when_none_stay(&self) -> Reason {
-        Reason::NoCandidates
+    fn filter(&self, _: &Request, kept: &mut Vec<&Candidate>) {
+        kept.retain(|candidate| candidate.is_fit(self.min_health));
     }
 }

@@ -2,8 +2,18 @@
 
 use xxhash_rust::xxh64::xxh64;
 
-use super::Picker;
-use crate::scheduling::{Ranked, Scored};
+use super::{Most, PARAMETERS, Picker, highest};
+use crate::config::{ConfigError, Fields};
+use crate::scheduling::plugin::{Build, Plugin, PluginType, Role};
+use crate::scheduling::registry::Setup;
+use crate::scheduling::{Ranked, Request, Scored};
+
+pub(in crate::scheduling) const TYPE: PluginType = PluginType {
+    parameters: PARAMETERS,
+    effect: "the highest score; scores within `scoring.tieBand` of it are equal, and among equals a \
+             hash of conversation and address decides",
+    ..PluginType::new("max-score-picker", Role::Picker, Build::Reads(build))
+};
 
 /// What equals are told apart by: the conversation's anchor, or something unique where there is
 /// none. Proxies that share nothing still agree on the same key.
@@ -14,37 +24,35 @@ pub struct TieKey(pub u64);
 /// with the highest hash of (tie key, address) comes first, so that equals share distinct prompts
 /// evenly and one prompt stays where it is.
 #[derive(Debug)]
-pub struct MaxScore {
+pub(crate) struct MaxScore {
     /// In [0, 1].
-    pub tie_band: f64,
+    pub(crate) tie_band: f64,
+    pub(crate) most: Most,
+}
+
+fn build(fields: &Fields<'_>, setup: &mut Setup<'_>) -> Result<Plugin, ConfigError> {
+    Ok(Plugin::picker(MaxScore {
+        tie_band: setup.pool.scoring.tie_band,
+        most: Most::read(fields)?,
+    }))
 }
 
 impl Picker for MaxScore {
-    fn name(&self) -> &'static str {
-        "max-score-picker"
-    }
-
-    fn pick(&self, scored: &[Scored], tie: TieKey, count: usize) -> Vec<Ranked> {
+    fn pick(&self, request: &Request, scored: &[Scored]) -> Vec<Ranked> {
         let best = scored.iter().map(|one| one.score).fold(0.0, f64::max);
-        let mut keyed: Vec<(f64, u64, &Scored)> = scored
-            .iter()
-            .map(|one| {
-                let tied = one.score >= best - self.tie_band;
-                (
-                    if tied { best } else { one.score },
-                    rendezvous(tie, one.address_hash),
-                    one,
-                )
-            })
-            .collect();
-        keyed.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
-        let ranked = keyed.into_iter().take(count);
-        ranked
-            .map(|(.., one)| Ranked {
-                endpoint: one.endpoint,
-                score: one.score,
-            })
-            .collect()
+        let key = |one: &Scored| {
+            let tied = one.score >= best - self.tie_band;
+            (
+                if tied { best } else { one.score },
+                rendezvous(request.tie, one.address_hash),
+            )
+        };
+        highest(
+            scored,
+            key,
+            |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)),
+            self.most.of(request),
+        )
     }
 }
 

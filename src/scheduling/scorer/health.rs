@@ -1,18 +1,21 @@
 //! Endpoint health.
 
-use super::Scorer;
-use crate::scheduling::Candidate;
+use super::{Score, Scorer};
+use crate::scheduling::plugin::{Build, Plugin, PluginType};
+use crate::scheduling::{Candidate, Request};
+
+pub(in crate::scheduling) const TYPE: PluginType = PluginType {
+    effect: "health: share of good answers, times the freshness of the metrics",
+    missing: "no answers: 1; no metrics: times `staleFloor`",
+    ..PluginType::own_scorer("health-scorer", Build::Plain(|| Plugin::scorer(Health)))
+};
 
 /// The endpoint's health.
 #[derive(Debug)]
-pub struct Health;
+pub(crate) struct Health;
 
 impl Scorer for Health {
-    fn name(&self) -> &'static str {
-        "health-scorer"
-    }
-
-    fn score(&self, candidate: &Candidate) -> f64 {
-        candidate.health
+    fn score(&self, _: &Request, candidates: &[&Candidate], scores: &mut Vec<Score>) {
+        scores.extend(candidates.iter().map(|one| Score::from(one.health)));
     }
 }

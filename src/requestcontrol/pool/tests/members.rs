@@ -39,7 +39,7 @@ fn following(hosts: &[Member]) -> Pool {
     let json = r#"{"pools":[{"name":"p","cluster":"c","discovery":{"adminCluster":"a"},
         "endpoints":[{"address":"10.0.0.1:8000","maxRunning":7}]}]}"#;
     let config = Config::parse(json.as_bytes()).unwrap();
-    let mut pool = Pool::new(config.pools[0].clone(), 1_000_000);
+    let mut pool = Pool::new(config.pools[0].clone(), 1_000_000).unwrap();
     assert_eq!(pool.follow_host_list(hosts).left_out, 0);
     pool
 }
@@ -95,7 +95,7 @@ fn the_operators_list_serves_until_envoys_is_known() {
     let json = r#"{"pools":[{"name":"p","cluster":"c","discovery":{"adminCluster":"a"},
         "endpoints":["10.0.0.1:8000"]}]}"#;
     let config = Config::parse(json.as_bytes()).unwrap();
-    let mut pool = Pool::new(config.pools[0].clone(), 1_000);
+    let mut pool = Pool::new(config.pools[0].clone(), 1_000).unwrap();
     assert_eq!(offered(&mut pool), ["10.0.0.1:8000"]);
     assert!(!pool.snapshot().is_host_list);
     pool.follow_host_list(&[well(2)]);
@@ -224,7 +224,7 @@ fn the_labels_of_all_sources_that_list_a_host_are_its_labels() {
             {"cluster":"c","labels":{"zone":"z","gpu":"h100"}},
             {"cluster":"d","labels":{"role":"decode"}}]}}]}"#;
     let config = Config::parse(json.as_bytes()).unwrap();
-    let mut pool = Pool::new(config.pools[0].clone(), 1_000);
+    let mut pool = Pool::new(config.pools[0].clone(), 1_000).unwrap();
     let of = |last, sources| Member {
         status: HostStatus {
             sources,
