@@ -147,7 +147,7 @@ impl Config {
         let mut lines = Vec::new();
         let mut takes_all: Option<&PoolConfig> = None;
         for (at, pool) in self.pools.iter().enumerate() {
-            if !pool.scoring.weights.sum_to_one() {
+            if pool.endpoint_picker.is_none() && !pool.scoring.weights.sum_to_one() {
                 lines.push(format!(
                     "pools[{at}].scoring.weights: pool {}: they sum to {:.3}, used as {}",
                     pool.name,
@@ -176,9 +176,16 @@ impl Config {
             .pools
             .iter()
             .map(|pool| {
+                let scoring = match pool.endpoint_picker {
+                    Some(_) => "endpointPickerConfig".to_owned(),
+                    None => format!(
+                        "weights {}, maxQueue {}",
+                        pool.scoring.weights.normalised(),
+                        pool.scoring.max_queue,
+                    ),
+                };
                 format!(
-                    "{} (cluster {}, endpoints {}{}, weights {}, maxQueue {}, guardFloor {}, \
-                     pendingCredit {})",
+                    "{} (cluster {}, endpoints {}{}, {scoring}, guardFloor {}, pendingCredit {})",
                     pool.name,
                     pool.cluster,
                     pool.endpoints.len(),
@@ -187,8 +194,6 @@ impl Config {
                     } else {
                         ""
                     },
-                    pool.scoring.weights.normalised(),
-                    pool.scoring.max_queue,
                     pool.scoring.guard_floor,
                     pool.prefix.pending_credit.as_str(),
                 )

@@ -87,6 +87,12 @@ impl Root {
             env!("CARGO_PKG_VERSION"),
             config.summary()
         );
+        for pool in router.pools() {
+            let name = &pool.config().name;
+            for profile in pool.profiles() {
+                log::info!("inline-epp: pool={name} {profile}");
+            }
+        }
         for warning in config.warnings() {
             log::warn!("inline-epp: {warning}");
         }

@@ -98,6 +98,11 @@ impl Pool {
         &self.config
     }
 
+    /// One line for each profile: its scorers and their shares of the composite.
+    pub fn profiles(&self) -> Vec<String> {
+        self.scheduler.summary()
+    }
+
     /// The endpoints, in the order of their ids.
     pub fn endpoints(&self) -> impl Iterator<Item = (EndpointId, &Endpoint)> {
         self.members.iter().map(|(id, known)| (id, &known.endpoint))

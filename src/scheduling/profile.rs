@@ -1,5 +1,6 @@
 //! One set of filters, weighted scorers and a picker.
 
+use core::fmt;
 use std::rc::Rc;
 
 use super::filter::Filter;
@@ -68,6 +69,20 @@ pub struct Explained<'a> {
     pub share: f64,
     /// Score and note.
     pub score: Score,
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "profile {}:", self.name)?;
+        if self.scorers.is_empty() {
+            write!(out, " no scorers")?;
+        }
+        for (at, weighted) in self.scorers.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            write!(out, "{comma} {} {:.3}", weighted.name, self.share(weighted))?;
+        }
+        Ok(())
+    }
 }
 
 impl Profile {
@@ -173,14 +188,18 @@ impl Profile {
         scorers
             .map(|weighted| Explained {
                 scorer: &weighted.name,
-                share: if self.weight_sum > 0.0 {
-                    weighted.weight / self.weight_sum
-                } else {
-                    0.0
-                },
+                share: self.share(weighted),
                 score: explain(weighted),
             })
             .collect()
+    }
+
+    fn share(&self, weighted: &Weighted) -> f64 {
+        if self.weight_sum > 0.0 {
+            weighted.weight / self.weight_sum
+        } else {
+            0.0
+        }
     }
 
     /// Whether `candidate`, however it does, is one that requests are for: the filters that say

@@ -91,6 +91,11 @@ impl Scheduler {
         self.profiles
     }
 
+    /// One line for each profile: its scorers and their shares of the composite.
+    pub fn summary(&self) -> Vec<String> {
+        self.profiles.iter().map(ToString::to_string).collect()
+    }
+
     /// The profiles.
     pub fn profiles(&self) -> &[Profile] {
         &self.profiles

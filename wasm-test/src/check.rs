@@ -13,6 +13,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use inline_epp::config::{Config, ConfigError};
+use inline_epp::flow::Router;
+use inline_epp::requestcontrol::Pool;
 use serde_json::Value;
 
 use bootstrap::{Bootstrap, Plugin};
@@ -54,6 +56,8 @@ pub struct Checked {
     /// JSON path of the configuration in the file; empty when it is the file.
     pub at: String,
     pub config: Config,
+    /// The profiles of each pool, one line each.
+    pub profiles: Vec<Vec<String>>,
     pub warnings: Vec<Warning>,
 }
 
@@ -87,11 +91,12 @@ pub fn check(path: &Path) -> Result<Report, CheckError> {
 }
 
 fn bare(path: &Path, tree: &Value) -> Result<Checked, CheckError> {
-    let config = parse(path, "", &tree.to_string())?;
+    let (config, profiles) = parse(path, "", &tree.to_string())?;
     Ok(Checked {
         at: String::new(),
         warnings: own_warnings("", &config),
         config,
+        profiles,
     })
 }
 
@@ -119,22 +124,27 @@ fn checked(
             at: format!("{}.configuration", plugin.at),
         });
     };
-    let config = parse(path, &at, &text)?;
+    let (config, profiles) = parse(path, &at, &text)?;
     let mut warnings = own_warnings(&at, &config);
     warnings.extend(fit::warnings(bootstrap, plugin, &config));
     Ok(Checked {
         at,
         config,
+        profiles,
         warnings,
     })
 }
 
-fn parse(path: &Path, at: &str, text: &str) -> Result<Config, CheckError> {
-    Config::parse(text.as_bytes()).map_err(|source| CheckError::Configuration {
+/// A configuration, with its pools' profiles.
+fn parse(path: &Path, at: &str, text: &str) -> Result<(Config, Vec<Vec<String>>), CheckError> {
+    let router = Config::parse(text.as_bytes()).and_then(Router::new);
+    let router = router.map_err(|source| CheckError::Configuration {
         path: path.to_owned(),
         at: at.to_owned(),
         source: Box::new(source),
-    })
+    })?;
+    let profiles = router.pools().iter().map(Pool::profiles).collect();
+    Ok((router.config().clone(), profiles))
 }
 
 /// The module's own warnings, which name a path within its configuration.

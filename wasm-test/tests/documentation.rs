@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use inline_epp::config::{Config, Kind, keys};
 use inline_epp::datalayer::EndpointId;
 use inline_epp::requestcontrol::LoadGuard;
-use inline_epp::scheduling::{Candidate, Standing, five_factor};
+use inline_epp::scheduling::picker::TieKey;
+use inline_epp::scheduling::{Candidate, Request, five_factor};
 use readme::{Fence, Readme};
 use serde_json::{Value, json};
 
@@ -225,22 +226,22 @@ fn plugin_config_yaml_spells_out_every_key_with_its_default() {
 /// An endpoint with fresh metrics that holds `matched` of ten blocks.
 fn candidate(matched: u32, load: f64, queue: u32) -> Candidate {
     Candidate {
-        endpoint: EndpointId::new(0),
-        address_hash: 0,
         matched_blocks: matched,
         total_blocks: 10,
-        guarded: false,
         waiting: queue,
-        running: 0,
-        own: 0,
         max_running: 256,
-        kv_utilisation: None,
         gpu_utilisation: Some(load),
-        health: 1.0,
-        fitness: 1.0,
-        tier: 0,
-        standing: Standing::Active,
-        adapter_ready: true,
+        ..Candidate::new(EndpointId::new(0))
+    }
+}
+
+fn request() -> Request {
+    Request {
+        tie: TieKey(0),
+        random: 0,
+        attempts: 1,
+        total_blocks: 10,
+        block_tokens: 64,
     }
 }
 
@@ -250,7 +251,7 @@ fn the_worked_scores_are_what_the_scheduler_gives() {
     let profile = five_factor(&scoring);
     let readme = document("README.md");
     for (matched, load, queue) in [(10, 0.8, 0), (0, 0.0, 0), (5, 0.3, 4)] {
-        let score = profile.composite(&candidate(matched, load, queue));
+        let score = profile.composites(&request(), &[&candidate(matched, load, queue)])[0];
         let shares = [
             f64::from(matched) / 10.0,
             load,

@@ -8,7 +8,7 @@ use inline_epp::datalayer::EndpointId;
 use inline_epp::prefix::{BlockHash, ChainBuilder, PrefixIndex, Seed};
 use inline_epp::requesthandling::{Api, close_cut_off};
 use inline_epp::scheduling::picker::TieKey;
-use inline_epp::scheduling::{Candidate, Standing, five_factor};
+use inline_epp::scheduling::{Candidate, Request, five_factor};
 use proptest::prelude::*;
 
 const ENDPOINTS: u16 = 3;
@@ -153,11 +153,9 @@ fn candidates() -> impl Strategy<Value = Candidate> {
         let (waiting, running, own, max_running) = counts;
         let (kv_utilisation, gpu_utilisation, health, adapter_ready, matched_blocks) = rest;
         let candidate = Candidate {
-            endpoint: EndpointId::new(0),
             address_hash,
             matched_blocks,
             total_blocks: 64,
-            guarded: false,
             waiting,
             running,
             own,
@@ -165,13 +163,21 @@ fn candidates() -> impl Strategy<Value = Candidate> {
             kv_utilisation,
             gpu_utilisation,
             health,
-            fitness: 1.0,
-            tier: 0,
-            standing: Standing::Active,
             adapter_ready,
+            ..Candidate::new(EndpointId::new(0))
         };
         (candidate.truly_waiting() < 20).then_some(candidate)
     })
+}
+
+fn request(tie: u64) -> Request {
+    Request {
+        tie: TieKey(tie),
+        random: tie,
+        attempts: 1,
+        total_blocks: 64,
+        block_tokens: 64,
+    }
 }
 
 fn numbered(mut all: Vec<Candidate>) -> Vec<Candidate> {
@@ -237,7 +243,7 @@ proptest! {
 
     #[test]
     fn composite_scores_lie_between_0_and_1(candidate in candidates()) {
-        let score = five_factor(&scoring()).composite(&candidate);
+        let score = five_factor(&scoring()).composites(&request(0), &[&candidate])[0];
         prop_assert!((0.0..=1.0).contains(&score), "{}", score);
     }
 
@@ -249,7 +255,7 @@ proptest! {
         let better = Candidate { matched_blocks, ..better };
         let worse = Candidate { matched_blocks: worse.matched_blocks.min(64 - gap), ..worse };
         let both = numbered(vec![worse, better]);
-        let decision = five_factor(&scoring()).run(&both, TieKey(tie), 1);
+        let decision = five_factor(&scoring()).run(&request(tie), &both);
         prop_assert_eq!(decision.ranking[0].endpoint, EndpointId::new(1));
     }
 
@@ -258,7 +264,7 @@ proptest! {
         all in prop::collection::vec(candidates(), 1..12), tie in any::<u64>(), by in 0_usize..12,
     ) {
         let pick = |of: &[Candidate]| {
-            let endpoint = five_factor(&scoring()).run(of, TieKey(tie), 1).ranking[0].endpoint;
+            let endpoint = five_factor(&scoring()).run(&request(tie), of).ranking[0].endpoint;
             of.iter().find(|one| one.endpoint == endpoint).unwrap().address_hash
         };
         let straight = numbered(all.clone());

@@ -10,7 +10,7 @@ use inline_epp::config::Engine;
 use inline_epp::datalayer::exposition::{Sample, samples};
 use inline_epp::datalayer::metrics::EndpointMetrics;
 use inline_epp::datalayer::snapshot::{EndpointSnapshot, PoolSnapshot};
-use inline_epp::datalayer::{Adapters, Condition, HostStatus, Unusable, clusters, engine};
+use inline_epp::datalayer::{Adapters, Condition, HostStatus, Signals, Unusable, clusters, engine};
 use inline_epp::replication::lease;
 use inline_epp::replication::snapshot::{decode, encode};
 use inline_epp::time::Timestamp;
@@ -109,9 +109,12 @@ proptest! {
             writeln!(page, "vllm:lora_requests_info{{{labels}}} {time}").unwrap();
         }
         let newest = series.iter().map(|(.., time)| *time).max().unwrap();
-        let current = series.iter().filter(|(.., time)| *time == newest);
-        let names = current.flat_map(|(running, waiting, _)| running.iter().chain(waiting));
-        let expected: Adapters = names.map(String::as_str).collect();
+        let current: Vec<_> = series.iter().filter(|(.., time)| *time == newest).collect();
+        let running = current.iter().flat_map(|(running, ..)| running);
+        let mut expected: Adapters = running.map(String::as_str).collect();
+        for name in current.iter().flat_map(|(_, waiting, _)| waiting) {
+            expected.insert_waiting(name);
+        }
         let read = engine::read(Engine::Vllm, page.as_bytes()).and_then(|metrics| metrics.adapters);
         prop_assert_eq!(read, Some(expected));
     }
@@ -455,6 +458,36 @@ fn status() -> impl Strategy<Value = HostStatus> {
     })
 }
 
+fn adapters() -> impl Strategy<Value = Adapters> {
+    let names = vec((".{0,80}", any::<bool>()), 0..12);
+    (names, option::of(0..u32::MAX)).prop_map(|(names, most)| {
+        let mut adapters = Adapters::default();
+        for (name, runs) in names {
+            if runs {
+                adapters.insert(&name);
+            } else {
+                adapters.insert_waiting(&name);
+            }
+        }
+        if let Some(most) = most {
+            adapters.allow(most);
+        }
+        adapters
+    })
+}
+
+fn signals() -> impl Strategy<Value = Signals> {
+    vec(option::of(-1e300..1e300_f64), Signals::MAX).prop_map(|values| {
+        let mut signals = Signals::default();
+        for (place, value) in values.into_iter().enumerate() {
+            if let Some(value) = value {
+                signals.set(place, value);
+            }
+        }
+        signals
+    })
+}
+
 fn metrics() -> impl Strategy<Value = EndpointMetrics> {
     let fraction = || option::of(0.0..=1.0);
     let gauges = (
@@ -465,18 +498,15 @@ fn metrics() -> impl Strategy<Value = EndpointMetrics> {
         1..=u32::MAX,
     );
     let totals = (option::of(1..=u64::MAX), option::of(1.0..4e9));
-    let adapters = option::of(
-        vec(".{0,80}", 0..12)
-            .prop_map(|names| names.iter().map(String::as_str).collect::<Adapters>()),
-    );
     (
         gauges,
         totals,
         any::<(Option<u64>, Option<u64>)>(),
-        adapters,
+        (option::of(adapters()), signals()),
     )
         .prop_map(
-            |(gauges, (cache_tokens, process_start), (prefix_hits, prefix_queries), adapters)| {
+            |(gauges, (cache_tokens, process_start), (prefix_hits, prefix_queries), extras)| {
+                let (adapters, signals) = extras;
                 let (waiting, running, kv_utilisation, gpu_utilisation, engines) = gauges;
                 EndpointMetrics {
                     waiting,
@@ -489,6 +519,7 @@ fn metrics() -> impl Strategy<Value = EndpointMetrics> {
                     prefix_hits,
                     prefix_queries,
                     adapters,
+                    signals,
                 }
             },
         )

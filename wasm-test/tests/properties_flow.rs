@@ -23,7 +23,7 @@ fn router(fail_close: bool) -> Router {
               "endpoints":["10.0.0.1:80","10.0.0.2:80","10.0.0.3:80"]}}],
             "maxBufferedBytes":1024,"failureMode":"{mode}","debugHeaders":true}}"#
     );
-    Router::new(Config::parse(json.as_bytes()).unwrap())
+    Router::new(Config::parse(json.as_bytes()).unwrap()).unwrap()
 }
 
 /// One of [`Event`], without what it borrows.

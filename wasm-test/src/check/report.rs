@@ -25,8 +25,8 @@ impl fmt::Display for Report {
 
 impl fmt::Display for Checked {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for pool in &self.config.pools {
-            write_pool(out, pool)?;
+        for (pool, profiles) in self.config.pools.iter().zip(&self.profiles) {
+            write_pool(out, pool, profiles)?;
         }
         write_whole(out, &self.config)?;
         if self.warnings.is_empty() {
@@ -39,7 +39,7 @@ impl fmt::Display for Checked {
     }
 }
 
-fn write_pool(out: &mut fmt::Formatter<'_>, pool: &PoolConfig) -> fmt::Result {
+fn write_pool(out: &mut fmt::Formatter<'_>, pool: &PoolConfig, profiles: &[String]) -> fmt::Result {
     let scoring = &pool.scoring;
     let endpoints: Vec<String> = pool
         .endpoints
@@ -57,12 +57,18 @@ fn write_pool(out: &mut fmt::Formatter<'_>, pool: &PoolConfig) -> fmt::Result {
         endpoints.len(),
         endpoints.join(", ")
     )?;
-    writeln!(out, "    weights: {}", scoring.weights.normalised())?;
+    let max_queue = if pool.endpoint_picker.is_some() {
+        for profile in profiles {
+            writeln!(out, "    {profile}")?;
+        }
+        String::new()
+    } else {
+        writeln!(out, "    weights: {}", scoring.weights.normalised())?;
+        format!("maxQueue {}, ", scoring.max_queue)
+    };
     writeln!(
         out,
-        "    limits: maxQueue {}, maxRunning {}, minHealth {}, guardFloor {}, guardRatio {}, \
-         tieBand {}",
-        scoring.max_queue,
+        "    limits: {max_queue}maxRunning {}, minHealth {}, guardFloor {}, guardRatio {}, tieBand {}",
         scoring.max_running,
         scoring.min_health,
         scoring.guard_floor,
