@@ -176,6 +176,9 @@ impl fmt::Display for Kind {
             Self::Whole { min, max: u32::MAX } => write!(out, "a whole number of at least {min}"),
             Self::Whole { min, max } => write!(out, "a whole number from {min} to {max}"),
             Self::AutoOrWhole => write!(out, "auto or a whole number of at least 1"),
+            Self::Number { min, max } if *min <= f64::MIN && *max >= f64::MAX => {
+                write!(out, "a number")
+            }
             Self::Number { min, max } => write!(out, "a number from {min} to {max}"),
             Self::Duration { min, max } => write!(
                 out,

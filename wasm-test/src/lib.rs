@@ -7,6 +7,7 @@ pub mod envoy;
 pub mod host;
 mod repository;
 pub mod scenario;
+pub mod schema;
 pub mod sim;
 pub mod testbed;
 pub mod wasm;

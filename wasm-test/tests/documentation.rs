@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use inline_epp::config::{Config, Kind, keys};
 use inline_epp::datalayer::EndpointId;
+use inline_epp::flow::Router;
 use inline_epp::requestcontrol::LoadGuard;
 use inline_epp::scheduling::picker::TieKey;
 use inline_epp::scheduling::{Candidate, Request, five_factor};
@@ -17,6 +18,8 @@ use serde_json::{Value, json};
 
 #[path = "documentation/readme.rs"]
 mod readme;
+#[path = "documentation/schema.rs"]
+mod schema;
 #[path = "documentation/tables.rs"]
 mod tables;
 
@@ -43,7 +46,11 @@ fn from_yaml(text: &str) -> Value {
 }
 
 fn parse(configuration: &Value) -> Config {
-    Config::parse(configuration.to_string().as_bytes())
+    let parsed = Config::parse(configuration.to_string().as_bytes());
+    // Plugins are part of what may be wrong.
+    let router = parsed.and_then(Router::new);
+    router
+        .map(|router| router.config().clone())
         .unwrap_or_else(|error| panic!("{error}\n{configuration:#}"))
 }
 
@@ -261,6 +268,39 @@ fn the_worked_scores_are_what_the_scheduler_gives() {
         let shown = format!("| {matched} | {load} | {queue} | {score:.4} |");
         assert!(readme.text().contains(&shown), "{shown}");
     }
+}
+
+/// What load and queue are worth of the score of a healthy endpoint that holds nothing.
+fn load_and_queue(preset: &str, load: f64, queue: u32) -> f64 {
+    let mut configuration = tables::minimal();
+    configuration["pools"][0]["scoring"] = json!({ "preset": preset });
+    let scoring = parse(&configuration).pools.remove(0).scoring;
+    let score = five_factor(&scoring).composites(&request(), &[&candidate(0, load, queue)])[0];
+    score - scoring.weights.health - scoring.weights.adapter
+}
+
+#[test]
+fn the_tuning_guide_says_what_the_presets_give() {
+    let readme = document("README.md");
+    for (preset, load, queue, shown) in [
+        ("default", 0.4, 10, "waiting scores 0.17 for the two"),
+        ("default", 0.8, 0, "one at 80 % with none 0.14"),
+        ("low-latency", 0.8, 0, "the second wins, 0.32 against"),
+        ("low-latency", 0.4, 9, "At nine waiting it is 0.09"),
+    ] {
+        assert!(readme.text().contains(shown), "{shown}");
+        let value = load_and_queue(preset, load, queue);
+        assert!(
+            shown.contains(&format!("{value:.2}")),
+            "{value} for {shown}"
+        );
+    }
+    let cost = load_and_queue("many-adapter", 0.0, 0) - load_and_queue("many-adapter", 0.0, 15);
+    assert!(
+        readme
+            .text()
+            .contains(&format!("the queue costs {cost:.3}"))
+    );
 }
 
 #[test]

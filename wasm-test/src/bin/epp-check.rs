@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use wasm_test::check::check;
+use wasm_test::schema::plugin_configuration;
 
 /// Checks a plugin configuration, or an Envoy bootstrap with inline-epp in it; both YAML or JSON
 ///
@@ -14,11 +15,19 @@ use wasm_test::check::check;
 #[command(name = "epp-check")]
 struct Arguments {
     /// The file
-    config: PathBuf,
+    #[arg(required_unless_present = "schema")]
+    config: Option<PathBuf>,
+    /// Print the JSON schema of the plugin configuration instead
+    #[arg(long, conflicts_with = "config")]
+    schema: bool,
 }
 
 fn main() -> ExitCode {
-    match check(&Arguments::parse().config) {
+    let Some(config) = Arguments::parse().config else {
+        println!("{:#}", plugin_configuration());
+        return ExitCode::SUCCESS;
+    };
+    match check(&config) {
         Ok(report) => {
             print!("{report}");
             ExitCode::SUCCESS

@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
-use inline_epp::config::{Config, KeyDoc, Kind, PendingCredit, keys};
+use inline_epp::config::{Config, KeyDoc, Kind, PendingCredit, keys, picker_keys};
 use inline_epp::flow::CONTROL_HEADERS;
 use inline_epp::prefix::BYTES_PER_ENTRY;
+use inline_epp::scheduling::{missing_types, plugin_types};
 use inline_epp::telemetry::{Reason, metric};
 use serde_json::{Value, json};
 
@@ -13,7 +14,12 @@ pub fn all() -> Vec<(&'static str, String)> {
     vec![
         ("formula", formula()),
         ("presets", presets()),
-        ("configuration", configuration()),
+        ("configuration", configuration(keys())),
+        ("plugins", plugins()),
+        ("plugin parameters", parameters()),
+        ("endpoint picker", configuration(picker_keys())),
+        ("missing plugins", missing_plugins()),
+        ("example scorer", example_scorer()),
         ("control headers", control_headers()),
         ("reasons", reasons()),
         ("metrics", metrics()),
@@ -90,9 +96,9 @@ fn presets() -> String {
     table.text
 }
 
-fn configuration() -> String {
+fn configuration(keys: &[KeyDoc]) -> String {
     let mut table = Table::new(&["key", "type", "default", "meaning"]);
-    for key in keys() {
+    for key in keys {
         table.row(&[
             format!("`{}`", key.path),
             key.kind.to_string(),
@@ -101,6 +107,69 @@ fn configuration() -> String {
         ]);
     }
     table.text
+}
+
+/// Own ones are marked.
+fn plugins() -> String {
+    let mut table = Table::new(&["type", "role", "what it does", "range", "what is not known"]);
+    for plugin in plugin_types() {
+        let own = if plugin.is_llmd { "" } else { " ¹" };
+        let range = if plugin.range.is_empty() {
+            "–"
+        } else {
+            plugin.range
+        };
+        table.row(&[
+            format!("`{}`{own}", plugin.name),
+            plugin.role.as_str().to_owned(),
+            plugin.effect.to_owned(),
+            range.to_owned(),
+            plugin.missing.to_owned(),
+        ]);
+    }
+    table.text
+}
+
+fn parameters() -> String {
+    let mut table = Table::new(&["plugin", "parameter", "type", "default", "meaning"]);
+    for plugin in plugin_types() {
+        for key in plugin.parameters {
+            table.row(&[
+                format!("`{}`", plugin.name),
+                format!("`{}`", key.path),
+                key.kind.to_string(),
+                default(key),
+                key.meaning.to_owned(),
+            ]);
+        }
+    }
+    table.text
+}
+
+/// One row for each thing to do instead.
+fn missing_plugins() -> String {
+    let mut table = Table::new(&["instead", "of"]);
+    let mut shown: Vec<&str> = Vec::new();
+    for (_, instead) in missing_types() {
+        if shown.contains(instead) {
+            continue;
+        }
+        shown.push(instead);
+        let same = missing_types().iter().filter(|(_, other)| other == instead);
+        let names: Vec<String> = same.map(|(name, _)| format!("`{name}`")).collect();
+        table.row(&[(*instead).to_owned(), names.join(", ")]);
+    }
+    table.text
+}
+
+/// The file, and its line in the registry.
+fn example_scorer() -> String {
+    const LINE: &str = "    scorer::free_slots::TYPE,\n";
+    let file = include_str!("../../../src/scheduling/scorer/free_slots.rs");
+    let registry = include_str!("../../../src/scheduling/registry.rs");
+    assert!(registry.contains(LINE), "the registry has another line");
+    assert!(file.lines().count() <= 30, "30 lines are promised");
+    format!("```rust\n{file}```\n")
 }
 
 fn default(key: &KeyDoc) -> String {
