@@ -4,6 +4,7 @@ pub(super) mod max_score;
 pub(super) mod random;
 pub(super) mod weighted_random;
 
+use core::cmp::Ordering;
 use core::fmt::Debug;
 
 pub use max_score::TieKey;
@@ -44,21 +45,33 @@ impl Most {
     }
 }
 
-/// The first `count` of `scored`, those with the highest of `keys` first. Keys come in the order of
+/// The `count` of `scored` with the highest keys, the highest first. Keys come in the order of
 /// `scored`.
+///
+/// Time: one comparison for most, `count` for those that are among the highest so far. `count` is a
+/// handful, for which that is faster than sorting them all.
 fn highest<K>(
     scored: &[Scored],
     key: impl FnMut(&Scored) -> K,
-    compare: impl Fn(&K, &K) -> core::cmp::Ordering,
+    compare: impl Fn(&K, &K) -> Ordering,
     count: usize,
 ) -> Vec<Ranked> {
-    let mut keyed: Vec<(K, &Scored)> = scored.iter().map(key).zip(scored).collect();
-    keyed.sort_unstable_by(|a, b| compare(&b.0, &a.0));
-    let ranked = keyed.into_iter().take(count);
-    ranked
-        .map(|(_, one)| Ranked {
-            endpoint: one.endpoint,
-            score: one.score,
-        })
-        .collect()
+    let mut best: Vec<(K, &Scored)> = Vec::with_capacity(count.saturating_add(1));
+    for (key, one) in scored.iter().map(key).zip(scored) {
+        let is_behind = |(other, _): &(K, &Scored)| compare(&key, other) != Ordering::Greater;
+        if best.len() >= count && best.last().is_none_or(is_behind) {
+            continue;
+        }
+        let place = best.partition_point(is_behind);
+        best.push((key, one));
+        if let Some(behind) = best.get_mut(place..) {
+            behind.rotate_right(1);
+        }
+        best.truncate(count);
+    }
+    let ranked = best.into_iter().map(|(_, one)| Ranked {
+        endpoint: one.endpoint,
+        score: one.score,
+    });
+    ranked.collect()
 }
