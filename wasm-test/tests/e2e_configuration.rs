@@ -105,7 +105,7 @@ async fn text_that_is_not_json_stops_the_start() {
 }
 
 /// Plugins, profiles, and whatever else an `EndpointPickerConfig` has.
-async fn picker_refused(fields: Value, path: &'static str, text: &'static str) {
+async fn picker_refused(fields: Value, place: &str, text: &str) {
     let patch = move |plugin: &mut Value| {
         let mut document =
             json!({"apiVersion": "llm-d.ai/v1alpha1", "kind": "EndpointPickerConfig"});
@@ -113,7 +113,7 @@ async fn picker_refused(fields: Value, path: &'static str, text: &'static str) {
         document.as_object_mut().expect("an object").extend(fields);
         plugin["pools"][0]["endpointPickerConfig"] = document;
     };
-    let line = format!("pools[0].endpointPickerConfig{path}: {text}");
+    let line = format!("pools[0].endpointPickerConfig{place}: {text}");
     complains(Envoy::builder(CANONICAL).plugin(patch), &line, &[]).await;
 }
 
@@ -200,8 +200,8 @@ async fn profiles_that_cannot_be_put_together_stop_the_start() {
         ),
     ] {
         let fields = json!({"plugins": plugins, "schedulingProfiles": profiles});
-        let path: &'static str = format!(".schedulingProfiles{path}").leak();
-        picker_refused(fields, path, text).await;
+        let path = format!(".schedulingProfiles{path}");
+        picker_refused(fields, &path, text).await;
     }
     let two = json!([{"name": "a"}, {"name": "b"}]);
     let text = "no profile handler configured";

@@ -101,6 +101,26 @@ fn what_is_read_is_printed() {
 }
 
 #[test]
+fn profiles_are_printed_with_their_shares_and_their_plugins_are_checked() {
+    let with = |plugins: Value| {
+        let picker = json!({
+            "apiVersion": "llm-d.ai/v1alpha1", "kind": "EndpointPickerConfig", "plugins": plugins,
+        });
+        let pool = json!({"name": "a", "cluster": "c", "endpoints": ["10.0.0.1:8000"],
+                          "endpointPickerConfig": picker});
+        file(&json!({"pools": [pool]}).to_string())
+    };
+    let printed = text(&run(with(json!([])).path()).stdout);
+    let line = "    profile default: queue-scorer 0.286, kv-cache-utilization-scorer 0.286, \
+                prefix-cache-scorer 0.429\n    limits: maxRunning 256,";
+    assert!(printed.contains(line), "{printed}");
+    let output = run(with(json!([{"type": "x"}])).path());
+    assert_eq!(output.status.code(), Some(1));
+    let error = text(&output.stderr);
+    assert!(error.contains("pools[0].endpointPickerConfig.plugins[0].type: plugin type \"x\""));
+}
+
+#[test]
 fn a_bootstrap_without_the_module_is_an_error() {
     let output = run(&shipped("no-filter.yaml"));
     assert_eq!(output.status.code(), Some(1));

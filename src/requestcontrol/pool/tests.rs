@@ -1,6 +1,7 @@
 mod adapters;
 mod health;
 mod members;
+mod prefill;
 
 use core::time::Duration;
 
@@ -275,10 +276,14 @@ fn a_snapshot_carries_metrics_to_another_vm() {
         running: 3,
         ..EndpointMetrics::default()
     };
+    let mut busy = busy;
+    busy.signals.set(0, -2.5);
     leader.update(EndpointId::new(1), at(50), &busy);
     let mut follower = pool(2, "");
     follower.apply(&leader.snapshot(), at(60));
     assert_eq!(follower.queue_depth(EndpointId::new(1)), 7);
+    let candidates = follower.candidates(&cold(1), "m", at(60));
+    assert_eq!(candidates[1].signals, busy.signals);
     assert_eq!(follower.snapshot(), leader.snapshot());
 }
 
