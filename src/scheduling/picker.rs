@@ -48,8 +48,8 @@ impl Most {
 /// The `count` of `scored` with the highest keys, the highest first. Keys come in the order of
 /// `scored`.
 ///
-/// Time: one comparison for most, `count` for those that are among the highest so far. `count` is a
-/// handful, for which that is faster than sorting them all.
+/// Time: one comparison for most, and a sort of `count`, which is a handful, for those that are
+/// among the highest so far: faster than sorting them all.
 fn highest<K>(
     scored: &[Scored],
     key: impl FnMut(&Scored) -> K,
@@ -62,11 +62,8 @@ fn highest<K>(
         if best.len() >= count && best.last().is_none_or(is_behind) {
             continue;
         }
-        let place = best.partition_point(is_behind);
         best.push((key, one));
-        if let Some(behind) = best.get_mut(place..) {
-            behind.rotate_right(1);
-        }
+        best.sort_unstable_by(|a, b| compare(&b.0, &a.0));
         best.truncate(count);
     }
     let ranked = best.into_iter().map(|(_, one)| Ranked {

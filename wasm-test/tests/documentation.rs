@@ -49,9 +49,8 @@ fn parse(configuration: &Value) -> Config {
     let parsed = Config::parse(configuration.to_string().as_bytes());
     // Plugins are part of what may be wrong.
     let router = parsed.and_then(Router::new);
-    router
-        .map(|router| router.config().clone())
-        .unwrap_or_else(|error| panic!("{error}\n{configuration:#}"))
+    let router = router.unwrap_or_else(|error| panic!("{error}\n{configuration:#}"));
+    router.config().clone()
 }
 
 #[test]

@@ -66,7 +66,7 @@ impl Spread {
         if width <= 0.0 {
             return 1.0;
         }
-        let place = (value.clamp(min, max) - min) / width;
+        let place = (value.max(min).min(max) - min) / width;
         match self.better {
             Better::Lower => 1.0 - place,
             Better::Higher => place,

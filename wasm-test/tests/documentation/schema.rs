@@ -90,7 +90,7 @@ fn picker_with(fields: Value) -> Value {
     pool_with("endpointPickerConfig", document)
 }
 
-fn plugin(plugin: Value) -> Value {
+fn plugin(plugin: &Value) -> Value {
     picker_with(json!({ "plugins": [plugin] }))
 }
 
@@ -115,13 +115,13 @@ fn the_schema_accepts_what_the_module_accepts() {
             json!(["10.0.0.1:80", {"address": "10.0.0.2:80", "labels": {"a": "b"}}]),
         ),
         picker_with(json!({})),
-        plugin(json!({"type": "queue-scorer", "parameters": null})),
-        plugin(json!({"type": "queue-scorer", "parameters": {}})),
-        plugin(json!({"type": "load-aware-scorer", "name": "x", "parameters": {"threshold": 5}})),
+        plugin(&json!({"type": "queue-scorer", "parameters": null})),
+        plugin(&json!({"type": "queue-scorer", "parameters": {}})),
+        plugin(&json!({"type": "load-aware-scorer", "name": "x", "parameters": {"threshold": 5}})),
         plugin(
-            json!({"type": "metric-scorer", "parameters": {"metric": "a", "min": -5, "max": 1e9}}),
+            &json!({"type": "metric-scorer", "parameters": {"metric": "a", "min": -5, "max": 1e9}}),
         ),
-        plugin(json!({"type": "label-selector-filter",
+        plugin(&json!({"type": "label-selector-filter",
                       "parameters": {"matchExpressions": [{"key": "a", "operator": "in", "values": ["b"]}]}})),
         picker_with(json!({
             "plugins": [{"type": "disagg-profile-handler"}],
@@ -154,13 +154,13 @@ fn the_schema_refuses_what_the_module_refuses() {
             json!({"kind": "EndpointPickerConfig"}),
         ),
         picker_with(json!({"featureGate": []})),
-        plugin(json!({"name": "x"})),
-        plugin(json!({"type": "precise-prefix-cache-producer"})),
-        plugin(json!({"type": "queue-scorer", "parameters": {"x": 1}})),
-        plugin(json!({"type": "load-aware-scorer", "parameters": {"threshold": "5"}})),
-        plugin(json!({"type": "metric-scorer"})),
-        plugin(json!({"type": "metric-scorer", "parameters": {"better": "lower"}})),
-        plugin(json!({"type": "prefix-cache-scorer", "parameters": {"matchLengthWeight": 2}})),
+        plugin(&json!({"name": "x"})),
+        plugin(&json!({"type": "precise-prefix-cache-producer"})),
+        plugin(&json!({"type": "queue-scorer", "parameters": {"x": 1}})),
+        plugin(&json!({"type": "load-aware-scorer", "parameters": {"threshold": "5"}})),
+        plugin(&json!({"type": "metric-scorer"})),
+        plugin(&json!({"type": "metric-scorer", "parameters": {"better": "lower"}})),
+        plugin(&json!({"type": "prefix-cache-scorer", "parameters": {"matchLengthWeight": 2}})),
         picker_with(json!({"schedulingProfiles": [{"plugins": []}]})),
         picker_with(json!({"schedulingProfiles": [{"name": "a", "plugins": [{"weight": 1}]}]})),
         picker_with(json!({"dataLayer": {"peerDiscovery": {"pluginRef": "a"}}})),
