@@ -38,6 +38,8 @@ pub struct Candidate {
     pub standing: Standing,
     /// The adapter the request wants is loaded, or it wants none.
     pub adapter_ready: bool,
+    /// Nothing is known against its serving the model the request wants.
+    pub serves_model: bool,
 }
 
 /// Whether an endpoint's turn has come, whatever it scores.
@@ -55,6 +57,11 @@ impl Candidate {
     /// Whether it may be used and does at least as well as `min_health`, in [0, 1].
     pub fn is_fit(&self, min_health: f64) -> bool {
         self.standing != Standing::Excluded && self.fitness >= min_health
+    }
+
+    /// Whether it is fit, as [`Self::is_fit`] has it, and may have the model.
+    pub fn can_serve(&self, min_health: f64) -> bool {
+        self.serves_model && self.is_fit(min_health)
     }
 
     /// Queue depth for scoring: what waits, and what was sent since the numbers were read.

@@ -3,12 +3,14 @@
 mod active;
 mod healthy;
 mod queue_limit;
+mod serves_model;
 
 use core::fmt::Debug;
 
 pub use active::Active;
 pub use healthy::Healthy;
 pub use queue_limit::QueueLimit;
+pub use serves_model::ServesModel;
 
 use super::Candidate;
 use crate::telemetry::Reason;
