@@ -241,6 +241,7 @@ fn candidate(matched: u32, load: f64, queue: u32) -> Candidate {
         tier: 0,
         standing: Standing::Active,
         adapter_ready: true,
+        serves_model: true,
     }
 }
 
