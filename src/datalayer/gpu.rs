@@ -54,9 +54,9 @@ impl GpuReading {
 }
 
 /// Codes after which a GPU computes nothing right until it is reset: 48 double-bit ECC error, 74
-/// NVLink error, 79 fallen off the bus, 95 uncontained ECC error, 119 and 120 its system processor
-/// hangs or failed. The field holds the latest code of any kind and keeps it until then. Codes:
-/// <https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html>.
+/// error of a link between GPUs, 79 fallen off the bus, 95 uncontained ECC error, 119 and 120 its
+/// system processor hangs or failed. The field holds the latest code of any kind and keeps it until
+/// then. Codes: <https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html>.
 const FATAL_XIDS: [u32; 6] = [48, 74, 79, 95, 119, 120];
 
 /// A code or a count. DCGM marks "not available" with numbers from `DCGM_INT32_BLANK` on.

@@ -32,10 +32,9 @@ impl ModelList {
         }
         let answer: Answer = serde_json::from_slice(answer).ok()?;
         let mut list = Self::default();
-        let entries = answer.data.into_iter();
+        let mut entries = answer.data.into_iter();
         entries
-            .map(|entry| list.insert(&entry.id, entry.parent.is_some()))
-            .all(|kept| kept)
+            .all(|entry| list.insert(&entry.id, entry.parent.is_some()))
             .then_some(list)
     }
 

@@ -25,10 +25,11 @@ pub struct CheckAnswer<'a> {
 /// may be slow; nor does what only the cluster's limits have to do with.
 pub fn readiness(answer: CheckAnswer<'_>) -> Option<bool> {
     match answer.status {
+        b"503" => {
+            let is_told = answer.by_server || says_refused(answer.body);
+            (is_told && !answer.overloaded).then_some(false)
+        }
         b"" | b"504" => None,
-        b"503" if answer.overloaded => None,
-        b"503" if answer.by_server || says_refused(answer.body) => Some(false),
-        b"503" => None,
         _ => Some(true),
     }
 }

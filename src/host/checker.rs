@@ -9,7 +9,7 @@ use super::calls::Get;
 use super::scraper::{Call, Found};
 use crate::config::Config;
 use crate::datalayer::{
-    CheckAnswer, CheckPlan, Condition, ListAnswer, ModelList, Question, readiness,
+    CheckAnswer, CheckPlan, Condition, ListAnswer, ModelList, Question, Unusable, readiness,
 };
 use crate::flow::Router;
 use crate::requestcontrol::Pool;
@@ -154,7 +154,7 @@ pub(super) fn log_change(pool: &Pool, address: SocketAddr, condition: Condition)
         log::info!("inline-epp: pool={pool} pod={address} is used again");
         return;
     }
-    let causes: Vec<&str> = condition.causes().map(|cause| cause.as_str()).collect();
+    let causes: Vec<&str> = condition.causes().map(Unusable::as_str).collect();
     let causes = causes.join(", and ");
     log::warn!("inline-epp: pool={pool} pod={address} is not used: it {causes}");
 }

@@ -244,18 +244,21 @@ fn read_endpoint(reader: &mut Reader<'_>) -> Option<EndpointSnapshot> {
         gpu_fault: flags & GPU_FAULT != 0,
         adapters,
     };
-    let valid = engines >= 1
-        && metrics.kv_utilisation.is_none_or(is_fraction)
-        && metrics.gpu_utilisation.is_none_or(is_fraction)
-        && metrics.cache_tokens.is_none_or(is_capacity)
-        && metrics.process_start.is_none_or(is_start);
-    valid.then_some(EndpointSnapshot {
+    keeps_promises(&metrics).then_some(EndpointSnapshot {
         address,
         scraped_at: scraped_at.map(Timestamp::from_nanos),
         metrics,
         models,
         status,
     })
+}
+
+fn keeps_promises(metrics: &EndpointMetrics) -> bool {
+    metrics.engines >= 1
+        && metrics.kv_utilisation.is_none_or(is_fraction)
+        && metrics.gpu_utilisation.is_none_or(is_fraction)
+        && metrics.cache_tokens.is_none_or(is_capacity)
+        && metrics.process_start.is_none_or(is_start)
 }
 
 fn write_address(out: &mut Vec<u8>, address: SocketAddr) {

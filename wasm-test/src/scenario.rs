@@ -31,7 +31,7 @@ pub trait Gateway: Sized {
     async fn metric(&self, name: &str, labels: &[(&str, &str)]) -> Option<u64>;
 
     /// Has a server treat requests otherwise from here on.
-    async fn change(&self, server: usize, serves: Serves);
+    async fn change(&self, index: usize, serves: Serves);
 
     /// Lets time pass.
     async fn pass(&self, time: Duration);

@@ -1,5 +1,7 @@
 //! Servers that fail: left out while they do, probed, and back when they are well.
 
+use std::pin::pin;
+
 use serde_json::{Value, json};
 use wasm_test::sim::{Hold, Overrides, SimServer};
 use wasm_test::testbed::{COMPLETIONS, POOL, Testbed, completion, eventually, prompt};
@@ -79,14 +81,17 @@ async fn an_open_circuit_breaker_makes_nobody_unfit() {
     });
     let text = prompt("in the way", 600);
     let request = testbed.complete(&text);
-    let overflows = eventually("scrapes to overflow", async || {
+    let mut overflows = pin!(eventually("scrapes to overflow", async || {
         let labels = [("pool", POOL), ("result", "error")];
         let failed = testbed.metric("epp_scrapes_total", &labels).await;
         (failed >= Some(40)).then_some(())
-    });
+    }));
     tokio::select! {
-        answer = request => assert_eq!(answer.status, 503, "held or refused for lack of room"),
-        () = overflows => {}
+        answer = request => {
+            assert_eq!(answer.status, 503, "held or refused for lack of room");
+            overflows.await;
+        }
+        () = &mut overflows => {}
     }
     assert_eq!(testbed.metric("epp_candidate_pods", &[]).await, Some(3));
     assert!(!anybody_left_out(&testbed));

@@ -218,8 +218,8 @@ impl Gateway for FakeGateway {
         self.host.metric(name, labels)
     }
 
-    async fn change(&self, server: usize, serves: Serves) {
-        self.set_serves(server, serves);
+    async fn change(&self, index: usize, serves: Serves) {
+        self.set_serves(index, serves);
     }
 
     async fn pass(&self, time: Duration) {

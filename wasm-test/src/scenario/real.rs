@@ -86,12 +86,12 @@ impl Gateway for RealGateway {
         self.testbed.metric(name, labels).await
     }
 
-    async fn change(&self, server: usize, serves: Serves) {
-        let server = &self.testbed.servers()[server];
+    async fn change(&self, index: usize, serves: Serves) {
+        let changing = &self.testbed.servers()[index];
         let mut overrides = Overrides::default();
         match serves {
             Serves::Well => {}
-            Serves::Gone => return server.kill().await,
+            Serves::Gone => return changing.kill().await,
             Serves::Busy => {
                 let status = Status::new(503).expect("an error's");
                 overrides.fail = Some(Failure {
@@ -106,10 +106,10 @@ impl Gateway for RealGateway {
                 overrides.num_requests_running = Some(1.0);
             }
         }
-        if !server.is_running() {
-            server.restart().await.expect("its port is still its own");
+        if !changing.is_running() {
+            changing.restart().await.expect("its port is still its own");
         }
-        server.set_overrides(overrides);
+        changing.set_overrides(overrides);
     }
 
     async fn pass(&self, time: Duration) {

@@ -7,12 +7,12 @@ fn id(number: u16) -> EndpointId {
     EndpointId::new(number)
 }
 
-fn models(names: &[(&str, bool)]) -> Option<ModelList> {
+fn models(names: &[(&str, bool)]) -> ModelList {
     let mut models = ModelList::default();
     for (name, is_adapter) in names {
         assert!(models.insert(name, *is_adapter));
     }
-    Some(models)
+    models
 }
 
 /// The endpoints a request for `model` is offered to, in ascending order, and its exception.
@@ -25,8 +25,9 @@ fn offered(pool: &mut Pool, model: &str) -> (Vec<usize>, Option<Reason>) {
 }
 
 fn causes(pool: &Pool, endpoint: u16) -> Vec<Unusable> {
-    let endpoint = pool.snapshot().endpoints.remove(usize::from(endpoint));
-    endpoint.status.condition.causes().collect()
+    let snapshot = pool.snapshot();
+    let condition = snapshot.endpoints[usize::from(endpoint)].status.condition;
+    condition.causes().collect()
 }
 
 #[test]
@@ -47,14 +48,14 @@ fn an_endpoint_that_fails_its_check_gets_nothing_and_no_probe_until_it_passes() 
 #[test]
 fn an_endpoint_that_lists_nothing_is_not_ready_whatever_its_check_says() {
     let mut pool = pool(2, "");
-    pool.take_models(id(0), models(&[]));
+    pool.take_models(id(0), Some(models(&[])));
     pool.take_check(id(0), true);
     assert_eq!(causes(&pool, 0), [Unusable::NotReady]);
-    pool.take_models(id(0), models(&[("m", false)]));
+    pool.take_models(id(0), Some(models(&[("m", false)])));
     assert_eq!(causes(&pool, 0), []);
     pool.take_check(id(0), false);
-    pool.take_models(id(0), models(&[]));
-    pool.take_models(id(0), models(&[("m", false)]));
+    pool.take_models(id(0), Some(models(&[])));
+    pool.take_models(id(0), Some(models(&[("m", false)])));
     assert_eq!(causes(&pool, 0), [Unusable::NotReady], "it fails its check");
     pool.take_models(id(1), None);
     assert_eq!(causes(&pool, 1), [], "it has no list");
@@ -64,12 +65,12 @@ fn an_endpoint_that_lists_nothing_is_not_ready_whatever_its_check_says() {
 fn a_vm_that_takes_over_knows_why_an_endpoint_is_not_ready() {
     let mut leader = pool(3, "");
     leader.take_check(id(0), false);
-    leader.take_models(id(1), models(&[]));
+    leader.take_models(id(1), Some(models(&[])));
     let mut heir = pool(3, "");
     heir.apply(&leader.snapshot(), at(1));
     assert!(heir.readiness(id(0)).fails_checks && !heir.readiness(id(0)).lists_nothing);
     assert!(!heir.readiness(id(1)).fails_checks && heir.readiness(id(1)).lists_nothing);
-    heir.take_models(id(1), models(&[("m", false)]));
+    heir.take_models(id(1), Some(models(&[("m", false)])));
     heir.take_check(id(0), true);
     assert_eq!(heir.candidate_count(at(1)), 3);
 }
@@ -77,9 +78,9 @@ fn a_vm_that_takes_over_knows_why_an_endpoint_is_not_ready() {
 #[test]
 fn who_is_known_to_lack_a_listed_model_is_no_candidate_for_it() {
     let mut pool = pool(4, "");
-    pool.take_models(id(0), models(&[("a", false)]));
-    pool.take_models(id(1), models(&[("b", false), ("lora", true)]));
-    pool.take_models(id(2), models(&[("b", false), ("a", true)]));
+    pool.take_models(id(0), Some(models(&[("a", false)])));
+    pool.take_models(id(1), Some(models(&[("b", false), ("lora", true)])));
+    pool.take_models(id(2), Some(models(&[("b", false), ("a", true)])));
     assert_eq!(offered(&mut pool, "a"), (vec![0, 2, 3], None));
     assert_eq!(offered(&mut pool, "b"), (vec![1, 2, 3], None));
     // Adapters are loaded where they are asked for, and nobody knows what nobody lists.
@@ -94,7 +95,7 @@ fn who_is_known_to_lack_a_listed_model_is_no_candidate_for_it() {
     for endpoint in [0, 3] {
         pool.take_check(id(endpoint), false);
     }
-    pool.take_models(id(2), models(&[("b", false)]));
+    pool.take_models(id(2), Some(models(&[("b", false)])));
     let nobody_fit = Some(Reason::NoCandidates);
     assert_eq!(offered(&mut pool, "a"), (vec![0, 3], nobody_fit));
 }
@@ -102,8 +103,8 @@ fn who_is_known_to_lack_a_listed_model_is_no_candidate_for_it() {
 #[test]
 fn a_probe_goes_to_no_endpoint_that_lacks_the_model() {
     let mut pool = pool(3, "");
-    pool.take_models(id(0), models(&[("a", false)]));
-    pool.take_models(id(1), models(&[("b", false)]));
+    pool.take_models(id(0), Some(models(&[("a", false)])));
+    pool.take_models(id(1), Some(models(&[("b", false)])));
     for _ in 0..20 {
         pool.record_outcome(id(1), at(1), true);
     }
@@ -154,7 +155,7 @@ fn a_vm_that_takes_over_lets_a_stalled_engine_be_until_it_sees_progress() {
 fn another_process_has_another_list() {
     let mut pool = pool(2, "");
     pool.take_scrape(id(0), at(1_000), &running(1, 1.0));
-    pool.take_models(id(0), models(&[]));
+    pool.take_models(id(0), Some(models(&[])));
     pool.take_scrape(id(0), at(2_000), &running(1, 1.0));
     assert_eq!(causes(&pool, 0), [Unusable::NotReady]);
     pool.take_scrape(id(0), at(3_000), &running(1, 2.0));
