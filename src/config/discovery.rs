@@ -14,7 +14,7 @@ pub struct DiscoveryConfig {
     pub admin_cluster: String,
     /// Time between two readings.
     pub interval: Duration,
-    /// Whose hosts make up the pool, at most [`MAX_SOURCES`]; empty: those of the pool's cluster.
+    /// Whose hosts make up the pool, at most 32; empty: those of the pool's cluster.
     pub sources: Vec<DiscoverySource>,
 }
 

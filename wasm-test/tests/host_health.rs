@@ -33,7 +33,10 @@ fn time_until(gateway: &FakeGateway, wanted: u64) -> Duration {
     let since = gateway.host().now();
     while candidates(gateway) != wanted {
         gateway.host().advance(Duration::from_millis(1));
-        assert!(gateway.host().now().saturating_sub(since) < INTERVAL * 100, "never");
+        assert!(
+            gateway.host().now().saturating_sub(since) < INTERVAL * 100,
+            "never"
+        );
     }
     gateway.host().now().saturating_sub(since)
 }

@@ -169,6 +169,7 @@ fn candidates() -> impl Strategy<Value = Candidate> {
             tier: 0,
             standing: Standing::Active,
             adapter_ready,
+            serves_model: true,
         };
         (candidate.truly_waiting() < 20).then_some(candidate)
     })
