@@ -322,7 +322,8 @@ impl Pool {
             .max_running
             .unwrap_or(self.config.scoring.max_running);
         // Of a server that tells nothing, Envoy's own count is the best there is.
-        let running = if known.freshness(now, &self.config) < 1.0 {
+        let tells_nothing = known.scraped_at.is_none() || known.freshness(now, &self.config) < 1.0;
+        let running = if tells_nothing {
             running.max(known.status.active)
         } else {
             running
