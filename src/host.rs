@@ -3,6 +3,7 @@
 
 mod abi;
 mod calls;
+mod checker;
 mod discovery;
 mod logger;
 mod metrics;

@@ -241,7 +241,7 @@ const KEYS: &[KeyDoc] = &[
     key("pools[].metrics.cluster", Kind::Text(&text::CLUSTER_NAME), "null", "Another cluster with the same endpoints, for scrapes only; absent: the pool's."),
     key("pools[].metrics.port", PORT, "null", "Port of the metrics text at each endpoint's address; `metrics.cluster` then has the hosts at that port. Absent: the endpoint's."),
     key("pools[].metrics.engine", choice(&["auto", "vllm", "sglang", "trtllm", "triton"]), "\"auto\"", "Whose metric names to expect; `auto`: those each page has."),
-    key("pools[].metrics.gpuCluster", Kind::Text(&text::CLUSTER_NAME), "null", "A cluster with a DCGM exporter at each endpoint's address and `gpuPort`, read for GPU load; absent: none is read."),
+    key("pools[].metrics.gpuCluster", Kind::Text(&text::CLUSTER_NAME), "null", "A cluster with a DCGM exporter at each endpoint's address and `gpuPort`, read for GPU load and errors; absent: none is read."),
     key("pools[].metrics.gpuPort", PORT, "9400", "Port of the DCGM exporters."),
     section("pools[].scoring", "How candidates are chosen and weighed."),
     key("pools[].scoring.preset", choice(&["default", "low-latency", "batch", "many-adapter", "balanced"]), "\"default\"", "Defaults for a kind of traffic; keys given beside it win."),

@@ -1,4 +1,4 @@
-//! When each endpoint's page is read.
+//! When each endpoint is called.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -6,62 +6,72 @@ use std::collections::BTreeMap;
 
 use crate::time::Timestamp;
 
-/// Which endpoints are due for a scrape. At most one scrape is under way for each endpoint; a slow
-/// one delays nobody but itself. Endpoints are told by address, so one that takes another's place
-/// waits for nothing. Memory: some words for each endpoint.
+/// Which endpoints are due for a call. At most one call is under way for each endpoint; a slow one
+/// delays nobody but itself. Endpoints are told by address, so one that takes another's place waits
+/// for nothing. Memory: some words for each endpoint.
 #[derive(Debug)]
 pub struct ScrapePlan<K = SocketAddr> {
-    interval: Duration,
     /// After this long an answer is not waited for any longer, even if the host never reports it.
     give_up_after: Duration,
-    endpoints: BTreeMap<K, Due>,
+    endpoints: BTreeMap<K, Latest>,
 }
 
+/// The latest call; the default when there was none.
 #[derive(Clone, Copy, Debug, Default)]
-struct Due {
-    next: Timestamp,
-    under_way_since: Option<Timestamp>,
+struct Latest {
+    started: Option<Timestamp>,
+    is_under_way: bool,
 }
 
 impl<K: Copy + Ord> ScrapePlan<K> {
-    /// A plan for endpoints that are due when first seen. `timeout` is the call's own.
+    /// A plan for endpoints that are due when first seen. `timeout` is the call's own; its answer is
+    /// waited for an `interval` longer.
     pub fn new(interval: Duration, timeout: Duration) -> Self {
-        let give_up_after = timeout.saturating_add(interval);
         Self {
-            interval,
-            give_up_after,
+            give_up_after: timeout.saturating_add(interval),
             endpoints: BTreeMap::new(),
         }
     }
 
-    /// Those of `endpoints` to scrape now; each counts as under way from here on. What is not among
-    /// them is forgotten.
-    pub fn start_due(&mut self, endpoints: impl Iterator<Item = K>, now: Timestamp) -> Vec<K> {
+    /// Those of `endpoints`, each with the time between two of its calls, to call now; each counts
+    /// as under way from here on. What is not among them is forgotten.
+    pub fn start_due(
+        &mut self,
+        endpoints: impl Iterator<Item = (K, Duration)>,
+        now: Timestamp,
+    ) -> Vec<K> {
         let mut before = core::mem::take(&mut self.endpoints);
         let mut due = Vec::new();
-        for key in endpoints {
+        for (key, every) in endpoints {
             let known = before.remove(&key).unwrap_or_default();
-            let endpoint = self.endpoints.entry(key).or_insert(known);
-            let waits = endpoint
-                .under_way_since
-                .is_some_and(|since| now.since(since) < self.give_up_after);
-            if waits || now < endpoint.next {
+            let latest = self.endpoints.entry(key).or_insert(known);
+            let wait = if latest.is_under_way {
+                self.give_up_after.max(every)
+            } else {
+                every
+            };
+            if latest.started.is_some_and(|at| now < at.after(wait)) {
                 continue;
             }
-            endpoint.under_way_since = Some(now);
-            endpoint.next = now.after(self.interval);
+            latest.started = Some(now);
+            latest.is_under_way = true;
             due.push(key);
         }
         due
     }
 
-    /// The scrape that started at `started` has ended, one way or another.
+    /// The call that started at `started` has ended, one way or another.
     pub fn ended(&mut self, endpoint: K, started: Timestamp) {
-        if let Some(due) = self.endpoints.get_mut(&endpoint)
-            && due.under_way_since == Some(started)
+        if let Some(latest) = self.endpoints.get_mut(&endpoint)
+            && latest.started == Some(started)
         {
-            due.under_way_since = None;
+            latest.is_under_way = false;
         }
+    }
+
+    /// `endpoint` is due again as if it was never called.
+    pub fn forget(&mut self, endpoint: K) {
+        self.endpoints.remove(&endpoint);
     }
 }
 
@@ -83,8 +93,9 @@ mod tests {
 
     /// Starts what is due of the endpoints `0..count`.
     fn start(plan: &mut ScrapePlan, count: u16, millis: u64) -> Vec<u16> {
-        let due = plan.start_due((0..count).map(address), at(millis));
-        due.iter().map(SocketAddr::port).collect()
+        let endpoints = (0..count).map(|number| (address(number), Duration::from_secs(1)));
+        let due = plan.start_due(endpoints, at(millis)).into_iter();
+        due.map(|address| address.port()).collect()
     }
 
     #[test]
@@ -126,5 +137,26 @@ mod tests {
         assert_eq!(start(&mut plan, 2, 100), [1]);
         assert_eq!(start(&mut plan, 1, 200), [0_u16; 0]);
         assert_eq!(start(&mut plan, 2, 300), [1]);
+    }
+
+    #[test]
+    fn the_time_between_two_calls_may_change_and_who_is_forgotten_is_due() {
+        let mut plan = plan();
+        let mut start = |millis, every: u64| {
+            let endpoint = (address(0), Duration::from_millis(every));
+            let due = plan.start_due(core::iter::once(endpoint), at(millis)).len();
+            plan.ended(address(0), at(millis));
+            due
+        };
+        assert_eq!(start(0, 5_000), 1);
+        assert_eq!(start(4_999, 5_000), 0);
+        assert_eq!(start(4_999, 1_000), 1);
+        assert_eq!(start(5_998, 1_000), 0);
+        plan.forget(address(0));
+        assert_eq!(start_once(&mut plan, 5_999), 1);
+    }
+
+    fn start_once(plan: &mut ScrapePlan, millis: u64) -> usize {
+        start(plan, 1, millis).len()
     }
 }

@@ -2,8 +2,8 @@
 
 use core::net::SocketAddr;
 
-use super::HostStatus;
 use super::metrics::EndpointMetrics;
+use super::{HostStatus, ModelList};
 use crate::time::Timestamp;
 
 /// The endpoints of one pool with their latest metrics.
@@ -25,6 +25,8 @@ pub struct EndpointSnapshot {
     pub scraped_at: Option<Timestamp>,
     /// What that scrape said; the default when there was none.
     pub metrics: EndpointMetrics,
+    /// The models it lists; `None` while that is not known, which is not the same as none.
+    pub models: Option<ModelList>,
     /// Envoy's word on it, and in its condition the scraper's too.
     pub status: HostStatus,
 }

@@ -1,5 +1,6 @@
 //! Reads Envoy's own host list, by HTTP calls from the root context to its admin interface.
 
+use core::time::Duration;
 use std::collections::BTreeMap;
 
 use super::calls::{self, Get};
@@ -21,6 +22,7 @@ pub(super) struct Discovery {
 
 struct Source {
     pool: usize,
+    interval: Duration,
     plan: ScrapePlan<()>,
     /// How the latest reading ended.
     latest: SharedWord,
@@ -37,6 +39,7 @@ impl Discovery {
             let subject = format!("host-list/{}", config.name);
             Some(Source {
                 pool,
+                interval,
                 plan: ScrapePlan::new(interval, config.metrics.timeout),
                 latest: SharedWord::new(fingerprint, &subject),
                 left_out: 0,
@@ -51,7 +54,11 @@ impl Discovery {
     /// Starts the readings that are due.
     pub(super) fn start_due(&mut self, router: &Router, metrics: &Metrics, now: Timestamp) {
         for (at, source) in self.sources.iter_mut().enumerate() {
-            if source.plan.start_due(core::iter::once(()), now).is_empty() {
+            if source
+                .plan
+                .start_due(core::iter::once(((), source.interval)), now)
+                .is_empty()
+            {
                 continue;
             }
             let Some(pool) = router.pools().get(source.pool).map(Pool::config) else {

@@ -9,6 +9,7 @@ use proxy_wasm::types::ContextType;
 use xxhash_rust::xxh64::xxh64;
 
 use super::abi::{self, Buffer};
+use super::checker::{self, Checker};
 use super::discovery::Discovery;
 use super::logger;
 use super::metrics::{Metrics, ScrapeResult};
@@ -54,6 +55,7 @@ struct Running {
     shared: Rc<Shared>,
     scraper: Scraper,
     discovery: Discovery,
+    checker: Checker,
     leadership: Leadership,
     /// One for each pool.
     snapshots: Vec<SharedSnapshot>,
@@ -112,6 +114,7 @@ impl Running {
         let lease = interval.saturating_mul(INTERVALS_PER_LEASE);
         let scraper = Scraper::new(config);
         let discovery = Discovery::new(config, fingerprint);
+        let checker = Checker::new(config);
         let pools = config.pools.iter();
         let snapshots: Vec<SharedSnapshot> =
             pools.map(|pool| SharedSnapshot::new(&pool.name)).collect();
@@ -120,6 +123,7 @@ impl Running {
         Self {
             scraper,
             discovery,
+            checker,
             leadership: Leadership::new(fingerprint, entropy.vm, lease),
             unpublished: vec![false; snapshots.len()],
             snapshots,
@@ -157,6 +161,14 @@ impl Running {
             }
         }
         metrics.follow_members(&router);
+        // Every VM follows what was told, so that the next leader does not tell it again.
+        for pool in router.pools_mut() {
+            for (address, condition) in pool.take_changes() {
+                if leads {
+                    checker::log_change(pool, address, condition);
+                }
+            }
+        }
         if leads {
             let pools = self
                 .snapshots
@@ -172,16 +184,32 @@ impl Running {
             for (refused, why) in self.scraper.start_due(&router, now) {
                 let result = ScrapeResult::Error;
                 self.scraper.note(&router, &metrics, refused, result, &why);
+                self.checker.note_scrape(refused, None);
             }
+            self.checker.start_due(&router, now);
             metrics.report_pools(&router, now);
         }
         metrics.report_own(&router);
     }
 
     fn call_ended(&mut self, token: u32, body_size: usize) {
+        if self.checker.has_asked(token) {
+            self.checked(token, body_size);
+            return;
+        }
         match self.scraper.ended(token) {
             Some(call) => self.scraped(call, body_size),
             None => self.discovered(token, body_size),
+        }
+    }
+
+    fn checked(&mut self, token: u32, body_size: usize) {
+        let Ok(mut router) = self.shared.router.try_borrow_mut() else {
+            return;
+        };
+        let pool = self.checker.take_answer(token, body_size, &mut router);
+        if let Some(unpublished) = pool.and_then(|pool| self.unpublished.get_mut(pool)) {
+            *unpublished = true;
         }
     }
 
@@ -210,6 +238,7 @@ impl Running {
         };
         let (result, found, why) = scraper::read_answer(&router, call, body_size);
         self.scraper.note(&router, &metrics, call, result, &why);
+        self.checker.note_scrape(call, found.as_ref());
         let Some(state) = router.pool_mut(call.pool) else {
             return;
         };
@@ -218,12 +247,12 @@ impl Running {
         };
         match found {
             Some(Found::Metrics(found)) => {
-                state.update(endpoint, call.started, &found);
+                state.take_scrape(endpoint, call.started, &found);
                 if let Some(unpublished) = self.unpublished.get_mut(call.pool) {
                     *unpublished = true;
                 }
             }
-            Some(Found::GpuUtilisation(found)) => {
+            Some(Found::Gpu(found)) => {
                 state.update_gpu(endpoint, call.started, found);
             }
             None => {}

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::calls::{self, Get};
 use super::metrics::{Metrics, ScrapeResult};
 use crate::config::{Config, Engine, MetricSpec, PoolConfig};
-use crate::datalayer::{EndpointMetrics, ScrapePlan, engine, gpu, signals};
+use crate::datalayer::{EndpointMetrics, GpuReading, ScrapePlan, engine, gpu, signals};
 use crate::flow::Router;
 use crate::time::Timestamp;
 
@@ -30,7 +30,7 @@ struct Source {
 enum Page {
     /// The engine's metrics.
     Engine(Engine),
-    /// The load of the GPUs beside it.
+    /// The load and the errors of the GPUs beside it.
     Gpu,
 }
 
@@ -49,8 +49,7 @@ pub(super) struct Call {
 /// What a page said.
 pub(super) enum Found {
     Metrics(Box<EndpointMetrics>),
-    /// In [0, 1].
-    GpuUtilisation(f64),
+    Gpu(GpuReading),
 }
 
 impl Scraper {
@@ -83,9 +82,9 @@ impl Scraper {
             };
             self.latest
                 .retain(|(of, address), _| *of != at || pool.find(*address).is_some());
-            let addresses = pool.endpoints().map(|(_, endpoint)| endpoint.address);
-            let due = source.plan.start_due(addresses, now);
-            for address in due {
+            let every = pool.config().metrics.interval;
+            let endpoints = pool.endpoints().map(|(_, one)| (one.address, every));
+            for address in source.plan.start_due(endpoints, now) {
                 let scrape = Call {
                     source: at,
                     pool: source.pool,
@@ -152,6 +151,13 @@ impl Scraper {
     }
 }
 
+impl Call {
+    /// Whether it is the engine's metrics that are read.
+    pub(super) const fn is_engines(self) -> bool {
+        matches!(self.page, Page::Engine(_))
+    }
+}
+
 impl Page {
     /// For people.
     const fn what(self) -> &'static str {
@@ -170,7 +176,7 @@ impl Page {
                     ..metrics
                 }))
             }),
-            Self::Gpu => gpu::read(text).map(Found::GpuUtilisation),
+            Self::Gpu => gpu::read(text).map(Found::Gpu),
         }
     }
 }

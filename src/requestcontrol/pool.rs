@@ -1,5 +1,6 @@
 //! One pool of model servers: its endpoints and all that is known of them.
 
+mod health;
 mod known;
 mod members;
 
@@ -166,14 +167,6 @@ impl Pool {
         }
     }
 
-    /// Takes over the GPU utilisation, in [0, 1], that the exporter beside `endpoint` told. It
-    /// becomes part of the metrics with the endpoint's next scrape, where its own page tells none.
-    pub fn update_gpu(&mut self, endpoint: EndpointId, started: Timestamp, utilisation: f64) {
-        if let Some(known) = self.members.get_mut(endpoint) {
-            known.exporter = Some((started, utilisation));
-        }
-    }
-
     /// Takes over the scraper's snapshot. Where it is Envoy's host list and the pool is configured
     /// to follow it, it says who the members are; of the others, what is unknown is passed over.
     /// Metrics older than what is known, or from the future (nobody could ever replace them) are
@@ -191,7 +184,7 @@ impl Pool {
                 continue;
             };
             if let Some(known) = self.members.get_mut(id) {
-                known.status.condition = one.status.condition;
+                known.take_scrapers_word(one);
             }
             if let Some(started) = one.scraped_at.filter(|&started| started <= now) {
                 self.update(id, started, &one.metrics);
@@ -274,8 +267,7 @@ impl Pool {
 
     /// Health of `id` in [0, 1].
     pub fn health(&self, id: EndpointId, now: Timestamp) -> f64 {
-        let health =
-            |known: &Known| known.fitness(now, &self.config) * known.freshness(now, &self.config);
+        let health = |known: &Known| known.health(now, &self.config);
         self.members.get(id).map_or(0.0, health)
     }
 
@@ -317,15 +309,20 @@ impl Pool {
             &mut matched,
         );
         // Only the endpoints' lists tell adapters from base models.
-        let is_adapter = self.members.iter().any(|(_, known)| known.lists(model));
+        let is_adapter = self
+            .members
+            .iter()
+            .any(|(_, known)| known.has_loaded(model));
+        let is_listed = self.members.iter().any(|(_, known)| known.has_base(model));
         let total_blocks = block_count(chain);
         let attach = |mut candidate: Candidate| {
             let id = candidate.endpoint;
             candidate.total_blocks = total_blocks;
             candidate.matched_blocks = matched.get(id.index()).copied().unwrap_or(0);
-            let lists = |known: &Known| known.lists(model);
             let known = self.members.get(id);
-            candidate.adapter_ready = !is_adapter || known.is_some_and(lists);
+            let has_loaded = |known: &Known| known.has_loaded(model);
+            candidate.adapter_ready = !is_adapter || known.is_some_and(has_loaded);
+            candidate.serves_model = !is_listed || known.is_none_or(|known| known.may_serve(model));
             let adapters = known.and_then(|known| known.metrics.adapters.as_ref());
             candidate.adapter = AdapterFit::of(adapters, model);
             candidate
@@ -351,10 +348,13 @@ impl Pool {
             .endpoint
             .max_running
             .unwrap_or(self.config.scoring.max_running);
-        let fitness = known.fitness(now, &self.config);
-        let freshness = known.freshness(now, &self.config);
         // Of a server that tells nothing, Envoy's own count is the best there is.
-        let running = if freshness < 1.0 {
+        let freshness = match known.scraped_at {
+            Some(_) => known.freshness(now, &self.config),
+            None => self.config.health.stale_floor,
+        };
+        let tells_nothing = known.scraped_at.is_none() || freshness < 1.0;
+        let running = if tells_nothing {
             running.max(known.status.active)
         } else {
             running
@@ -371,8 +371,8 @@ impl Pool {
             max_running: slots.saturating_mul(known.metrics.engines.max(1)).max(1),
             kv_utilisation: known.metrics.kv_utilisation,
             gpu_utilisation: known.metrics.gpu_utilisation,
-            health: fitness * freshness,
-            fitness,
+            health: known.health(now, &self.config),
+            fitness: known.fitness(now, &self.config),
             freshness,
             tier: known.status.tier,
             standing: if known.status.condition.is_usable() {
@@ -381,6 +381,7 @@ impl Pool {
                 Standing::Excluded
             },
             adapter_ready: true,
+            serves_model: true,
             adapter: AdapterFit::Full,
             labels: known.endpoint.labels.clone(),
             signals: known.metrics.signals,
@@ -428,8 +429,9 @@ impl Pool {
     /// Closes the load guard where too much is open.
     fn guard(&self, candidates: &mut [Candidate]) {
         let scoring = &self.config.scoring;
-        let in_use =
-            |one: &&Candidate| one.is_fit(scoring.min_health) && one.standing == Standing::Active;
+        let in_use = |one: &&Candidate| {
+            one.can_serve(scoring.min_health) && one.standing == Standing::Active
+        };
         let in_use = || candidates.iter().filter(in_use);
         let count = u32::try_from(in_use().count()).unwrap_or(u32::MAX);
         let open = in_use()
@@ -467,7 +469,7 @@ impl Pool {
 
 /// Marks those that are not needed while others of a lower tier are fit.
 fn mark_standby(candidates: &mut [Candidate], min_health: f64) {
-    let fit = candidates.iter().filter(|one| one.is_fit(min_health));
+    let fit = candidates.iter().filter(|one| one.can_serve(min_health));
     let Some(active) = fit.map(|one| one.tier).min() else {
         return;
     };

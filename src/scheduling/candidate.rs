@@ -32,7 +32,8 @@ pub struct Candidate {
     /// How well its latest answers turned out, in [0, 1]. Unlike health it does not fall because
     /// metrics are old: that alone takes nobody out of the running.
     pub fitness: f64,
-    /// How fresh its metrics are, in [0, 1]; 1 while they are new.
+    /// How fresh its metrics are, in [0, 1]: 1 while they are new, and as stale as can be while there
+    /// are none.
     pub freshness: f64,
     /// Endpoints of a higher tier stand by until no lower one has a fit endpoint.
     pub tier: u8,
@@ -40,6 +41,8 @@ pub struct Candidate {
     pub standing: Standing,
     /// The adapter the request wants is loaded, or it wants none.
     pub adapter_ready: bool,
+    /// Nothing is known against its serving the model the request wants.
+    pub serves_model: bool,
     /// What the request's model would find there, were it an adapter.
     pub adapter: AdapterFit,
     /// Its labels.
@@ -107,6 +110,7 @@ impl Candidate {
             tier: 0,
             standing: Standing::Active,
             adapter_ready: true,
+            serves_model: true,
             adapter: AdapterFit::Full,
             labels: Labels::default(),
             signals: Signals::default(),
@@ -116,6 +120,11 @@ impl Candidate {
     /// Whether it may be used and does at least as well as `min_health`, in [0, 1].
     pub fn is_fit(&self, min_health: f64) -> bool {
         self.standing != Standing::Excluded && self.fitness >= min_health
+    }
+
+    /// Whether it is fit, as [`Self::is_fit`] has it, and may have the model.
+    pub fn can_serve(&self, min_health: f64) -> bool {
+        self.serves_model && self.is_fit(min_health)
     }
 
     /// Queue depth for scoring: what waits, and what was sent since the numbers were read.

@@ -5,6 +5,7 @@ pub(super) mod healthy;
 pub(super) mod label_selector;
 pub(super) mod queue_limit;
 pub(super) mod role;
+pub(super) mod serves_model;
 
 use core::fmt::Debug;
 

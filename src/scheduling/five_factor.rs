@@ -6,6 +6,7 @@ use super::filter::Filter;
 use super::filter::active::Active;
 use super::filter::healthy::Healthy;
 use super::filter::queue_limit::QueueLimit;
+use super::filter::serves_model::ServesModel;
 use super::picker::Most;
 use super::picker::max_score::MaxScore;
 use super::profile::{Profile, Weighted};
@@ -52,5 +53,9 @@ pub fn five_factor(config: &ScoringConfig) -> Profile {
 /// that must not be used may be named.
 pub(super) fn standing_filters(config: &ScoringConfig) -> Vec<Rc<dyn Filter>> {
     let min_health = config.min_health;
-    vec![Rc::new(Healthy { min_health }), Rc::new(Active)]
+    vec![
+        Rc::new(ServesModel),
+        Rc::new(Healthy { min_health }),
+        Rc::new(Active),
+    ]
 }

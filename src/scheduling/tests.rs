@@ -227,6 +227,25 @@ fn the_unhealthy_are_no_candidates() {
 }
 
 #[test]
+fn who_lacks_the_model_is_no_candidate_and_the_ill_who_have_it_are_before_them() {
+    let lacks = Candidate {
+        matched_blocks: 10,
+        serves_model: false,
+        ..idle(1)
+    };
+    assert_eq!(picks(&[idle(0), lacks.clone()]), [0]);
+    let ill = Candidate {
+        fitness: 0.1,
+        ..idle(0)
+    };
+    let decision = five_factor(&config()).run(&request(7, 10), &[ill, lacks.clone()]);
+    assert_eq!(decision.exception, Some(Reason::NoCandidates));
+    assert_eq!(decision.ranking.len(), 1);
+    assert_eq!(decision.ranking[0].endpoint.index(), 0);
+    assert_eq!(picks(&[lacks]), [1], "better there than nowhere");
+}
+
+#[test]
 fn a_full_queue_gets_nothing_while_another_is_available() {
     let full = Candidate {
         matched_blocks: 10,

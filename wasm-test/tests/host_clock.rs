@@ -126,11 +126,11 @@ fn a_new_vm_scores_by_the_snapshot_after_its_first_tick() {
     gateway.set_waiting(0, 10);
     gateway.host().advance(INTERVAL * 2);
     gateway.host().kill(Thread::Worker(0));
-    // Nothing is known yet: half of health's 0.05 is missing, nothing waits.
-    assert_eq!(cold_score(&gateway, 0), "0.3750");
+    // Nothing is known yet: as far as that goes, nothing waits.
+    assert_eq!(cold_score(&gateway, 0), "0.4000");
     gateway.host().advance(INTERVAL / 10);
     assert_eq!(cold_score(&gateway, 0), "0.3500");
-    assert_eq!(gateway.host().samples("epp_composite_score"), [38, 35]);
+    assert_eq!(gateway.host().samples("epp_composite_score"), [40, 35]);
 }
 
 #[test]
@@ -208,11 +208,18 @@ fn scrapes_go_to_the_metrics_cluster_and_fail_where_there_is_none() {
     gateway.host().answer_calls(|_| None);
     gateway.scrape();
     let calls = gateway.host().calls();
-    assert_eq!(calls.len(), 1);
-    assert_eq!(calls[0].request.cluster, "scrapes");
-    assert_eq!(calls[0].request.header(":path"), Some("/metrics"));
+    let to = |path: &str| {
+        let mut calls = calls.iter();
+        let call = calls.find(|call| call.request.header(":path") == Some(path));
+        call.expect("a call under way")
+    };
+    assert_eq!(calls.len(), 2);
+    assert_eq!(to("/metrics").request.cluster, "scrapes");
+    assert_eq!(to("/health").request.cluster, "model-servers");
     let page = wasm_test::scenario::metrics_page(10);
-    gateway.host().answer(calls[0].token, Answer::ok(page));
+    gateway
+        .host()
+        .answer(to("/metrics").token, Answer::ok(page));
     gateway.host().advance(Duration::ZERO);
     assert_eq!(scrapes_that_ended(&gateway, "ok"), 1);
 
@@ -226,7 +233,7 @@ fn scrapes_go_to_the_metrics_cluster_and_fail_where_there_is_none() {
 fn metrics_lose_worth_with_age_and_take_nobody_out() {
     let gateway = start(1, 1);
     until_scraped(&gateway);
-    gateway.set_serves(0, Serves::Gone);
+    gateway.set_serves(0, Serves::Garbled);
     let health = |after: Duration| {
         gateway.host().advance(after);
         of_pod(&gateway, "epp_pod_health_score")

@@ -10,7 +10,9 @@ use inline_epp::config::Engine;
 use inline_epp::datalayer::exposition::{Sample, samples};
 use inline_epp::datalayer::metrics::EndpointMetrics;
 use inline_epp::datalayer::snapshot::{EndpointSnapshot, PoolSnapshot};
-use inline_epp::datalayer::{Adapters, Condition, HostStatus, Signals, Unusable, clusters, engine};
+use inline_epp::datalayer::{
+    Adapters, Condition, HostStatus, ModelList, Signals, Unusable, clusters, engine,
+};
 use inline_epp::replication::lease;
 use inline_epp::replication::snapshot::{decode, encode};
 use inline_epp::time::Timestamp;
@@ -423,6 +425,7 @@ fn pool_of(metrics: EndpointMetrics) -> PoolSnapshot {
             address,
             scraped_at,
             metrics,
+            models: None,
             status: HostStatus::default(),
         }],
     }
@@ -434,12 +437,31 @@ fn endpoint() -> impl Strategy<Value = EndpointSnapshot> {
         any::<([u8; 16], u16)>().prop_map(SocketAddr::from),
     ];
     let scraped_at = option::of(any::<u64>().prop_map(Timestamp::from_nanos));
-    let parts = (address, scraped_at, metrics(), status());
-    parts.prop_map(|(address, scraped_at, metrics, status)| EndpointSnapshot {
+    let parts = (
         address,
         scraped_at,
-        metrics,
-        status,
+        metrics(),
+        option::of(models()),
+        status(),
+    );
+    parts.prop_map(
+        |(address, scraped_at, metrics, models, status)| EndpointSnapshot {
+            address,
+            scraped_at,
+            metrics,
+            models,
+            status,
+        },
+    )
+}
+
+fn models() -> impl Strategy<Value = ModelList> {
+    vec((".{0,80}", any::<bool>()), 0..12).prop_map(|names| {
+        let mut models = ModelList::default();
+        for (name, is_adapter) in &names {
+            models.insert(name, *is_adapter);
+        }
+        models
     })
 }
 
@@ -501,11 +523,12 @@ fn metrics() -> impl Strategy<Value = EndpointMetrics> {
     (
         gauges,
         totals,
-        any::<(Option<u64>, Option<u64>)>(),
+        any::<(Option<u64>, Option<u64>, Option<u64>, bool)>(),
         (option::of(adapters()), signals()),
     )
         .prop_map(
-            |(gauges, (cache_tokens, process_start), (prefix_hits, prefix_queries), extras)| {
+            |(gauges, (cache_tokens, process_start), counters, extras)| {
+                let (prefix_hits, prefix_queries, progress, gpu_fault) = counters;
                 let (adapters, signals) = extras;
                 let (waiting, running, kv_utilisation, gpu_utilisation, engines) = gauges;
                 EndpointMetrics {
@@ -518,6 +541,8 @@ fn metrics() -> impl Strategy<Value = EndpointMetrics> {
                     process_start,
                     prefix_hits,
                     prefix_queries,
+                    progress,
+                    gpu_fault,
                     adapters,
                     signals,
                 }

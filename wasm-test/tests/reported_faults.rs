@@ -195,14 +195,12 @@ const REPORTS: [(u8, &str, Answer); 41] = [
     (
         49,
         "a server whose first page has no samples is never picked",
-        InPart(
-            "while the others idle, one request after another goes to those that are known",
-            &[
-                "e2e_spread::a_server_whose_page_has_no_samples_takes_its_part_of_a_burst",
-                "e2e_scraping::a_pool_without_metrics_is_routed_by_prompt",
-                "e2e_scraping::a_page_that_is_no_metrics_page_is_counted_as_unreadable",
-            ],
-        ),
+        Shown(&[
+            "e2e_spread::a_server_without_samples_takes_neither_all_nor_none_of_a_burst",
+            "e2e_spread::a_server_without_samples_takes_neither_all_nor_none_of_what_comes_one_by_one",
+            "e2e_scraping::a_pool_without_metrics_is_routed_by_prompt",
+            "e2e_scraping::a_page_that_is_no_metrics_page_is_counted_as_unreadable",
+        ]),
     ),
     (
         50,
@@ -345,13 +343,11 @@ const REPORTS: [(u8, &str, Answer); 41] = [
     (
         72,
         "a server that joins without metrics has half a score, and starves",
-        InPart(
-            "endpoints do not join yet; one that returns has its share once it was scraped",
-            &[
-                "e2e_failures::a_server_that_returns_has_its_share_again_within_ten_seconds",
-                "e2e_spread::a_server_whose_page_has_no_samples_takes_its_part_of_a_burst",
-            ],
-        ),
+        Shown(&[
+            "e2e_discovery::endpoints_come_and_go_with_envoys_host_list",
+            "e2e_failures::a_server_that_returns_has_its_share_again_within_ten_seconds",
+            "e2e_spread::a_server_without_samples_takes_neither_all_nor_none_of_what_comes_one_by_one",
+        ]),
     ),
     (
         73,

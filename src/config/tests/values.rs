@@ -358,6 +358,10 @@ fn the_summary_names_pools_endpoints_and_weights_as_used() {
     let mut second = minimal()["pools"][0].clone();
     second["name"] = json!("base");
     config["pools"].as_array_mut().unwrap().push(second);
+    let pasted = parse(&config).unwrap().summary();
+    let shown = "discovery, endpointPickerConfig, guardFloor 9";
+    assert!(pasted.contains(shown), "{pasted}");
+    config["pools"][0]["endpointPickerConfig"] = json!(null);
     assert_eq!(
         parse(&config).unwrap().summary(),
         "pools 2: \

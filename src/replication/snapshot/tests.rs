@@ -31,9 +31,12 @@ fn full() -> EndpointSnapshot {
             process_start: Some(1_795_968_892.27),
             prefix_hits: Some(0),
             prefix_queries: Some(716),
+            progress: Some(9_002),
+            gpu_fault: true,
             adapters: Some(adapters()),
             signals: signals(8),
         },
+        models: Some(models(&[("base", false), ("lora-a", true)])),
         status: HostStatus {
             condition: Condition::USABLE.with(Unusable::Draining, true),
             tier: 2,
@@ -43,11 +46,20 @@ fn full() -> EndpointSnapshot {
     }
 }
 
+fn models(names: &[(&str, bool)]) -> ModelList {
+    let mut models = ModelList::default();
+    for (name, is_adapter) in names {
+        assert!(models.insert(name, *is_adapter));
+    }
+    models
+}
+
 fn bare() -> EndpointSnapshot {
     EndpointSnapshot {
         address: "10.0.0.1:8000".parse().unwrap(),
         scraped_at: None,
         metrics: EndpointMetrics::default(),
+        models: None,
         status: HostStatus::default(),
     }
 }
@@ -80,9 +92,9 @@ fn a_snapshot_survives_the_round_trip() {
 fn the_layout_is_the_documented_one() {
     let bytes = encode(&pool(vec![bare()]));
     let (body, checksum) = bytes.split_last_chunk::<8>().unwrap();
-    let mut expected = b"EPPS\x04\x01\x01\x00\x04\x0a\x00\x00\x01\x40\x1f".to_vec();
+    let mut expected = b"EPPS\x05\x01\x01\x00\x04\x0a\x00\x00\x01\x40\x1f".to_vec();
     expected.extend([0; 10]);
-    expected.extend([0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0]);
+    expected.extend([0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
     assert_eq!(body, expected);
     assert_eq!(
         *checksum,
@@ -90,15 +102,14 @@ fn the_layout_is_the_documented_one() {
     );
     assert_eq!(body.len(), 4 + 1 + 1 + 2 + MIN_ENDPOINT_BYTES);
     let largest = encode(&pool(vec![full()]));
-    let adapters = b"\x02\x00\x06\x00lora-a\x06\x00lora-b";
+    let names = b"\x02\x00\x06\x00lora-a\x06\x00lora-b\x02\x00\x00\x04\x00base\x01\x06\x00lora-a";
     let fixed = 4 + 1 + 1 + 2 + MAX_ENDPOINT_BYTES;
     let most_and_waiting = b"\x04\x00\x00\x00\x01\x00\x01\x00";
-    let length = fixed + adapters.len() + most_and_waiting.len();
+    let length = fixed + names.len() + most_and_waiting.len();
     assert_eq!(largest.len(), length + 8);
-    let signals = 1 + 8 * Signals::MAX;
-    let start = fixed - signals;
-    assert_eq!(&largest[start..start + adapters.len()], adapters);
-    assert_eq!(largest[start + adapters.len()], 0xFF);
+    let start = fixed - (1 + 8 * Signals::MAX);
+    assert_eq!(&largest[start..start + names.len()], names);
+    assert_eq!(largest[start + names.len()], 0xFF);
     assert_eq!(&largest[length - 8..length], most_and_waiting);
 }
 
@@ -133,7 +144,7 @@ fn missing_and_trailing_bytes_are_refused_even_with_a_fitting_checksum() {
 
 #[test]
 fn other_kinds_and_versions_are_refused() {
-    for (at, byte) in [(0, b'X'), (4, 3), (4, 5)] {
+    for (at, byte) in [(0, b'X'), (4, 4), (4, 6)] {
         let mut other = encode(&pool(vec![bare()]));
         other[at] = byte;
         assert_eq!(decode(&resealed(other)), None);
@@ -154,18 +165,27 @@ fn fields_out_of_range_are_refused() {
     let condition = 8 + address;
     let engines = condition + 10 + 8;
     let present = engines + 4;
-    let field = |index: usize| present + 1 + index * 8;
+    let field = |index: usize| present + 2 + index * 8;
     let patched = |at: usize, value: &[u8]| {
         let mut bytes = bytes.clone();
         bytes.splice(at..at + value.len(), value.iter().copied());
         decode(&resealed(bytes))
     };
-    assert_eq!(patched(present, &[0xff]), Some(pool(vec![full()])));
+    assert_eq!(patched(present, &[0xff, 0x07]), Some(pool(vec![full()])));
+    assert_eq!(patched(present, &[0xff, 0x0f]), None, "no such flag");
+    let mut well = full();
+    well.metrics.gpu_fault = false;
+    assert_eq!(patched(present, &[0xff, 0x03]), Some(pool(vec![well])));
     assert_eq!(patched(5, &[2]), None, "neither list");
     assert_eq!(patched(8, &[5]), None, "address tag");
     assert_eq!(patched(condition, &[0x20]), None, "no such cause");
     assert_eq!(patched(engines, &[0; 4]), None, "no engine");
-    assert_eq!(patched(present, &[0x7f]), None, "adapters unannounced");
+    assert_eq!(
+        patched(present, &[0xff, 0x06]),
+        None,
+        "adapters unannounced"
+    );
+    assert_eq!(patched(present, &[0xff, 0x05]), None, "models unannounced");
     assert_eq!(patched(field(3), &[0; 8]), None, "no capacity");
     for float in [f64::NAN, f64::INFINITY, -0.1] {
         for index in [1, 2, 4] {
@@ -176,18 +196,23 @@ fn fields_out_of_range_are_refused() {
     assert_eq!(patched(field(1), &1.1_f64.to_bits().to_le_bytes()), None);
 }
 
-/// The bare endpoint's encoding with `adapters` behind it.
-fn with_adapters(adapters: &[u8]) -> Option<PoolSnapshot> {
+/// The bare endpoint's encoding with `flags` and `names` behind it.
+fn with_names(flags: u16, names: &[u8]) -> Option<PoolSnapshot> {
     let mut bytes = encode(&pool(vec![bare()]));
-    bytes.truncate(bytes.len() - 8);
-    // No signals.
-    bytes.pop();
-    *bytes.last_mut().unwrap() = ADAPTERS;
-    bytes.extend(adapters);
+    // Checksum, signals, flags.
+    bytes.truncate(bytes.len() - 8 - 1 - 2);
+    bytes.extend(flags.to_le_bytes());
+    bytes.extend(names);
     bytes.push(0);
-    // No limit, nobody waits.
-    bytes.extend(b"\xff\xff\xff\xff\0\0");
+    if flags & ADAPTERS != 0 {
+        // No limit, nobody waits.
+        bytes.extend(b"\xff\xff\xff\xff\0\0");
+    }
     decode(&seal(bytes))
+}
+
+fn with_adapters(adapters: &[u8]) -> Option<PoolSnapshot> {
+    with_names(ADAPTERS, adapters)
 }
 
 #[test]
@@ -252,6 +277,39 @@ fn signals_and_waiting_adapters_that_are_not_encoded_so_are_refused() {
     twice[end - 4] = 2;
     twice.splice(end..end, [1, 0]);
     assert_eq!(decode(&resealed(twice)), None, "the same place twice");
+}
+
+#[test]
+fn listing_nothing_is_told_from_having_no_list() {
+    let mut none = bare();
+    none.models = Some(ModelList::default());
+    assert_eq!(with_names(MODELS, b"\0\0"), Some(pool(vec![none.clone()])));
+    assert_eq!(
+        decode(&encode(&pool(vec![none.clone()]))),
+        Some(pool(vec![none]))
+    );
+}
+
+#[test]
+fn models_that_are_not_encoded_so_are_refused() {
+    let read = with_names(MODELS, b"\x02\0\x01\x01\0a\0\x01\0b").unwrap();
+    let expected = models(&[("a", true), ("b", false)]);
+    assert_eq!(read.endpoints[0].models, Some(expected));
+    for (refused, why) in [
+        (&b"\x02\0\0\x01\0b\0\x01\0a"[..], "out of order"),
+        (b"\x02\0\0\x01\0a\x01\x01\0a", "twice"),
+        (b"\x01\0\0\0\0", "empty"),
+        (b"\x01\0\x02\x01\0a", "neither kind"),
+        (b"\x02\0\0\x01\0a", "one missing"),
+    ] {
+        assert_eq!(with_names(MODELS, refused), None, "{why}");
+    }
+    let mut many = 257_u16.to_le_bytes().to_vec();
+    for number in 0..257 {
+        many.extend([0, 4, 0]);
+        many.extend(format!("{number:04}").bytes());
+    }
+    assert_eq!(with_names(MODELS, &many), None, "too many");
 }
 
 #[test]

@@ -7,12 +7,17 @@ use xxhash_rust::xxh64::xxh64;
 
 use crate::config::{EndpointConfig, PoolConfig};
 use crate::datalayer::{
-    Endpoint, EndpointMetrics, EndpointSnapshot, HostStatus, Labels, Outcomes, freshness,
+    Condition, Endpoint, EndpointMetrics, EndpointSnapshot, GpuReading, HostStatus, Labels,
+    ModelList, Outcomes, Progress, Unusable, freshness,
 };
 use crate::time::Timestamp;
 
 /// An unfit endpoint gets one request in this time: how its recovery is noticed.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What health is worth while a GPU reports an error. Such reports stay until the GPU is reset,
+/// whatever becomes of the server, so they weigh and never exclude.
+const WORTH_WITH_GPU_FAULT: f64 = 0.5;
 
 /// An endpoint with its latest metrics.
 #[derive(Debug)]
@@ -25,8 +30,16 @@ pub(super) struct Known {
     pub(super) scraped_at: Option<Timestamp>,
     pub(super) metrics: EndpointMetrics,
     pub(super) status: HostStatus,
-    /// GPU utilisation by the exporter beside it, and the start of that scrape.
-    pub(super) exporter: Option<(Timestamp, f64)>,
+    /// What the exporter beside it told of its GPUs, and the start of that scrape.
+    pub(super) exporter: Option<(Timestamp, GpuReading)>,
+    /// The models it lists, where it does.
+    pub(super) models: Option<ModelList>,
+    /// Its latest health check that told anything failed.
+    pub(super) fails_checks: bool,
+    /// What its engines did lately, as this VM saw it.
+    pub(super) progress: Progress,
+    /// The condition the operator was last told of.
+    pub(super) told: Condition,
     /// How its latest answers turned out.
     pub(super) outcomes: Outcomes,
     /// When it last got a request although it was unfit.
@@ -52,6 +65,10 @@ impl Known {
             metrics: EndpointMetrics::default(),
             status: HostStatus::default(),
             exporter: None,
+            models: None,
+            fails_checks: false,
+            progress: Progress::default(),
+            told: Condition::USABLE,
             outcomes: Outcomes::default(),
             probed: None,
             reported_missing: false,
@@ -63,6 +80,7 @@ impl Known {
             address: self.endpoint.address,
             scraped_at: self.scraped_at,
             metrics: self.metrics.clone(),
+            models: self.models.clone(),
             status: self.status,
         }
     }
@@ -74,6 +92,30 @@ impl Known {
         }
         let condition = self.status.condition.with_hosts_word(word.condition);
         self.status = HostStatus { condition, ..word };
+    }
+
+    /// Takes over what the scraper found out, and Envoy's word as the scraper knew it.
+    pub(super) fn take_scrapers_word(&mut self, snapshot: &EndpointSnapshot) {
+        self.models.clone_from(&snapshot.models);
+        self.status.condition = snapshot.status.condition;
+        let mut causes = self.status.condition.causes();
+        let is_unready = causes.any(|cause| cause == Unusable::NotReady);
+        self.fails_checks = is_unready && !self.lists_nothing();
+    }
+
+    /// Draws the conclusion from its health checks and its list of models.
+    pub(super) fn judge_readiness(&mut self) {
+        let is_unready = self.fails_checks || self.lists_nothing();
+        self.set(Unusable::NotReady, is_unready);
+    }
+
+    pub(super) fn set(&mut self, cause: Unusable, holds: bool) {
+        self.status.condition = self.status.condition.with(cause, holds);
+    }
+
+    /// Whether it is known to serve no model at all.
+    pub(super) fn lists_nothing(&self) -> bool {
+        self.models.as_ref().is_some_and(ModelList::is_empty)
     }
 
     /// Takes over a newer scrape; `false` when a newer one is known.
@@ -88,8 +130,10 @@ impl Known {
         }
         self.scraped_at = Some(started);
         self.metrics = metrics.clone();
-        if self.metrics.gpu_utilisation.is_none() {
-            self.metrics.gpu_utilisation = self.exported(started, config);
+        if let Some(exported) = self.exported(started, config) {
+            let own = self.metrics.gpu_utilisation;
+            self.metrics.gpu_utilisation = own.or(exported.utilisation);
+            self.metrics.gpu_fault |= exported.faulty;
         }
         true
     }
@@ -101,6 +145,16 @@ impl Known {
         } else {
             0.0
         }
+    }
+
+    /// How good a choice it is, in [0, 1]: fitness, and what is known of it.
+    pub(super) fn health(&self, now: Timestamp, config: &PoolConfig) -> f64 {
+        let gpus = if self.metrics.gpu_fault {
+            WORTH_WITH_GPU_FAULT
+        } else {
+            1.0
+        };
+        self.fitness(now, config) * self.freshness(now, config) * gpus
     }
 
     /// How fresh its metrics are, in [0, 1].
@@ -122,19 +176,31 @@ impl Known {
         self.status.condition.is_usable() && self.probed.is_none_or(rested)
     }
 
-    /// What the exporter told, unless that is stale at `now`: a load nobody renews would outlive
-    /// the endpoint's other numbers.
-    fn exported(&self, now: Timestamp, config: &PoolConfig) -> Option<f64> {
-        let (at, utilisation) = self.exporter?;
+    /// What the exporter told, unless that is stale at `now`: what nobody renews would outlive the
+    /// endpoint's other numbers.
+    fn exported(&self, now: Timestamp, config: &PoolConfig) -> Option<GpuReading> {
+        let (at, reading) = self.exporter?;
         let fresh = config
             .metrics
             .interval
             .saturating_mul(config.health.stale_after);
-        (now.since(at) <= fresh).then_some(utilisation)
+        (now.since(at) <= fresh).then_some(reading)
+    }
+
+    /// Whether `model` is a base model it lists.
+    pub(super) fn has_base(&self, model: &str) -> bool {
+        let models = self.models.as_ref();
+        models.is_some_and(|models| models.has_base(model))
+    }
+
+    /// Whether nothing is known against its serving `model`.
+    pub(super) fn may_serve(&self, model: &str) -> bool {
+        let models = self.models.as_ref();
+        models.is_none_or(|models| models.contains(model))
     }
 
     /// Whether `model` is among the adapters it has loaded.
-    pub(super) fn lists(&self, model: &str) -> bool {
+    pub(super) fn has_loaded(&self, model: &str) -> bool {
         let adapters = self.metrics.adapters.as_ref();
         adapters.is_some_and(|adapters| adapters.contains(model))
     }

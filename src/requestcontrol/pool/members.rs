@@ -38,6 +38,10 @@ impl Members {
         })
     }
 
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Known> {
+        self.places.iter_mut().flatten()
+    }
+
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         self.by_address.keys().copied().collect()
     }

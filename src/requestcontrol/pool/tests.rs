@@ -2,6 +2,7 @@ mod adapters;
 mod health;
 mod members;
 mod prefill;
+mod readiness;
 
 use core::time::Duration;
 
@@ -307,6 +308,7 @@ fn older_foreign_and_future_entries_of_a_snapshot_are_passed_over() {
             address,
             scraped_at,
             metrics: busy(9),
+            models: None,
             status: HostStatus::default(),
         };
         pool.apply(
