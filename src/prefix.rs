@@ -4,4 +4,4 @@ mod chain;
 mod index;
 
 pub use chain::{BYTES_PER_TOKEN, BlockHash, Chain, ChainBuilder, Seed};
-pub use index::{BYTES_PER_ENTRY, PrefixIndex};
+pub use index::{BYTES_PER_ENTRY, Held, PrefixIndex, Tail};
