@@ -4,6 +4,12 @@
 //! so every reader treats the bytes as hostile: [`snapshot::decode`] either returns what a writer
 //! of this version encoded, or nothing.
 
+mod address;
+pub mod entry;
+mod ids;
 pub mod lease;
 pub mod snapshot;
 mod wire;
+
+pub use entry::Entry;
+pub use ids::{LeaseId, PoolKey, Sequence, VmId, Weight};
