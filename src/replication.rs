@@ -8,6 +8,7 @@ mod address;
 pub mod entry;
 mod ids;
 pub mod lease;
+pub mod ring;
 pub mod snapshot;
 mod wire;
 

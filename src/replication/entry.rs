@@ -5,11 +5,11 @@ mod codec;
 use core::net::SocketAddr;
 use core::num::NonZeroU16;
 
-use super::ids::{LeaseId, PoolKey, Sequence, VmId, Weight};
+use super::ids::{LeaseId, PoolKey, VmId, Weight};
 use crate::prefix::{BlockHash, Tail};
 use crate::time::Timestamp;
 
-pub use self::codec::{decode, encode};
+pub use self::codec::{decode, encode, leading_number};
 
 /// The most new blocks one decision carries, so that an entry stays below 64 KiB and a ring of `n`
 /// entries below `n` times that; what follows them in the prompt stays unknown.

@@ -48,6 +48,12 @@ pub fn decode(bytes: &[u8]) -> Option<(Sequence, Entry)> {
     (reader.remaining() == 0 && self::tag(&entry) == tag).then_some((sequence, entry))
 }
 
+/// The number that `bytes` start with, whether or not an entry follows: enough to see that a slot
+/// still holds what is known.
+pub fn leading_number(bytes: &[u8]) -> Option<Sequence> {
+    Reader::new(bytes).u64().map(Sequence)
+}
+
 /// Encoding and version.
 const SEED: u64 = u64::from_le_bytes(*b"EPPlog\0\x01");
 const FLAG: u8 = 1 << 4;
