@@ -146,12 +146,48 @@ pub struct Reopened {
     pub weight: Weight,
 }
 
-impl Routed {
-    /// What the new blocks follow.
-    pub fn tail(&self) -> Tail {
-        self.known.map_or(Tail::START, |known| Tail {
+impl Entry {
+    /// Whose it is; `None` where it concerns all pools.
+    pub const fn pool(&self) -> Option<PoolKey> {
+        match *self {
+            Self::Void | Self::Alive { .. } | Self::VmGone { .. } => None,
+            Self::Routed(Routed { pool, .. })
+            | Self::Confirmed { pool, .. }
+            | Self::Finished { pool, .. }
+            | Self::Moved { pool, .. }
+            | Self::TakenBack { pool, .. }
+            | Self::SnapshotPublished { pool }
+            | Self::Removed { pool, .. }
+            | Self::Restarted { pool, .. }
+            | Self::Capacity { pool, .. }
+            | Self::Reopened(Reopened { pool, .. }) => Some(pool),
+        }
+    }
+}
+
+impl Known {
+    /// The beginning as the index tells it; where nothing is known, the one without a block.
+    pub fn tail(known: Option<Self>) -> Tail {
+        known.map_or(Tail::START, |known| Tail {
             len: u32::from(known.blocks.get()),
             block: known.last,
         })
+    }
+
+    /// The first `blocks` of `chain` as a known beginning, and what follows them.
+    pub(super) fn split(chain: &[BlockHash], blocks: usize) -> (Option<Self>, &[BlockHash]) {
+        let blocks = u16::try_from(blocks).unwrap_or(u16::MAX);
+        let (known, rest) = chain
+            .split_at_checked(usize::from(blocks))
+            .unwrap_or((&[], chain));
+        let known = NonZeroU16::new(blocks).zip(known.last());
+        (known.map(|(blocks, &last)| Self { blocks, last }), rest)
+    }
+}
+
+impl Routed {
+    /// What the new blocks follow.
+    pub fn tail(&self) -> Tail {
+        Known::tail(self.known)
     }
 }

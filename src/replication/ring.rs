@@ -182,6 +182,11 @@ impl Ring {
         self.next
     }
 
+    /// Whether the next entry is the first there ever was, so that nothing can be missing.
+    pub fn is_at_first(&self) -> bool {
+        self.next == self.lap()
+    }
+
     /// Applies what is new, at most `limit` entries; a stretch of lost ones counts as one.
     pub fn catch_up(
         &mut self,

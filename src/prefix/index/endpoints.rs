@@ -98,6 +98,11 @@ impl PrefixIndex {
         }
     }
 
+    /// How many blocks `endpoint` has room for.
+    pub fn capacity(&self, endpoint: EndpointId) -> u32 {
+        self.lists.get(endpoint).map_or(0, |list| list.capacity)
+    }
+
     /// How many blocks `endpoint` is thought to hold.
     pub fn blocks_at(&self, endpoint: EndpointId) -> u32 {
         self.lists.get(endpoint).map_or(0, |list| list.len)

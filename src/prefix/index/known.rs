@@ -33,6 +33,13 @@ impl PrefixIndex {
             .count()
     }
 
+    /// How many leading blocks of `chain` anybody was proved to hold.
+    pub fn confirmed_len(&self, chain: &[BlockHash]) -> usize {
+        let confirmed = |block| self.holders(block).any(|entry| entry.confirmed);
+        let known = chain.iter().take(self.known_len(chain));
+        known.take_while(|&&block| confirmed(block)).count()
+    }
+
     /// The chain of `tail.len` blocks that ends with `tail.block`, if all of it is known. Time and
     /// memory are linear in the blocks found.
     pub fn chain_to(&self, tail: Tail) -> Option<Vec<BlockHash>> {

@@ -199,6 +199,17 @@ fn a_known_prompt_is_told_by_its_last_block() {
 }
 
 #[test]
+fn what_is_proved_may_be_less_than_what_is_known() {
+    let mut index = PrefixIndex::new(2, 100, UNBOUNDED);
+    index.record(endpoint(0), &chain(1..=6));
+    assert_eq!(index.confirmed_len(&chain(1..=6)), 0);
+    index.record(endpoint(1), &chain(1..=4));
+    index.confirm(endpoint(1), &chain(1..=4));
+    index.confirm(endpoint(0), &chain(6..=6));
+    assert_eq!(index.confirmed_len(&chain(1..=6)), 4);
+}
+
+#[test]
 fn blocks_that_continue_a_known_beginning_are_recorded_behind_it() {
     let mut index = PrefixIndex::new(1, 6, UNBOUNDED);
     index.record(endpoint(0), &chain(1..=3));

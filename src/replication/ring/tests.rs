@@ -262,7 +262,7 @@ fn one_forged_number_leads_nobody_away() {
 fn a_wholly_damaged_ring_heals_with_use() {
     let (mut memory, mut ring) = written(30);
     for slot in 0..SLOTS.get() {
-        memory.force(slot, &[slot as u8; 40]);
+        memory.force(slot, &[0xAB; 40]);
     }
     assert_eq!(read_all(&mut ring, &memory), Log::default());
     let mut log = Log::default();
