@@ -314,3 +314,6 @@ pub struct Reopening {
     /// How much work it is.
     pub weight: Weight,
 }
+
+#[cfg(test)]
+mod tests;
