@@ -15,9 +15,10 @@
 //!   lost and goes on there. If none does, nobody can know whether the entry had been written, so
 //!   the next writer gives the number up: it writes [`Entry::Void`] there and its own entry
 //!   behind. Those who read the entry before it was damaged and those who did not then go on
-//!   with the same number, and no number ever has two entries.
-//! * A single forged number cannot lead readers away: a newer entry is believed only if the slot
-//!   before it holds its predecessor or something newer.
+//!   with the same number, and no number has two entries, unless more slots side by side are
+//!   damaged than a reader looks ahead.
+//! * A single forged number cannot lead readers away: a newer entry is not believed if the slot
+//!   before it holds less than its predecessor, or a slot behind it shows that the log ended.
 //!
 //! Shared data knows no "create", but a token that was never given: the host takes it for an absent
 //! key only.
@@ -115,10 +116,22 @@ enum Slot {
     Free(Cas),
     /// An entry that overwrote it.
     Newer(Sequence, Cas),
+    /// An entry that was overwritten long ago.
+    Stale(Cas),
     /// Nothing one can read.
     Damaged(Cas),
     /// Nothing.
     Absent,
+}
+
+/// What the slots behind the next entry's show.
+enum Sign {
+    /// The entry so many places ahead is written.
+    WentOn(u64),
+    /// Nothing is written behind.
+    Ended,
+    /// Nothing can be read.
+    Unknown,
 }
 
 /// What a reader finds at its next entry.
@@ -285,26 +298,44 @@ impl Ring {
     }
 
     fn step(&self, store: &impl SharedStore) -> Step {
-        let end = match self.read(store, self.next) {
+        let (end, newer) = match self.read(store, self.next) {
             Slot::Entry(entry) => return Step::Apply(entry),
             Slot::Free(cas) => return Step::End(End::Write(cas)),
-            Slot::Newer(newer, _) if self.has_predecessor(store, newer) => {
-                let oldest = self.oldest(self.head_after(store, newer));
-                return Step::Skip(oldest.since(self.next).max(1));
-            }
-            Slot::Newer(_, cas) | Slot::Damaged(cas) => End::Repair(cas),
-            Slot::Absent => End::Create,
+            Slot::Newer(newer, cas) => match self.is_credible(store, newer) {
+                Some(true) => return self.lapped(store, newer),
+                Some(false) => (End::Repair(cas), None),
+                None => (End::Repair(cas), Some(newer)),
+            },
+            Slot::Stale(cas) | Slot::Damaged(cas) => (End::Repair(cas), None),
+            Slot::Absent => (End::Create, None),
         };
-        match self.went_on_after(store) {
-            Some(lost) => Step::Skip(lost),
-            None => Step::End(end),
+        match (self.sign(store), newer) {
+            (Sign::WentOn(lost), _) => Step::Skip(lost),
+            (Sign::Unknown, Some(newer)) => self.lapped(store, newer),
+            (Sign::Ended | Sign::Unknown, _) => Step::End(end),
         }
     }
 
-    /// How many entries from the next one on lie before one that can be read.
-    fn went_on_after(&self, store: &impl SharedStore) -> Option<u64> {
+    fn lapped(&self, store: &impl SharedStore, newer: Sequence) -> Step {
+        let oldest = self.oldest(self.head_after(store, newer));
+        Step::Skip(oldest.since(self.next).max(1))
+    }
+
+    /// What can be seen of entries behind the next one.
+    fn sign(&self, store: &impl SharedStore) -> Sign {
         let furthest = LOOK_AHEAD.min(self.slots.get().saturating_sub(1));
-        (1..=u64::from(furthest)).find(|&by| self.is_written(store, self.next.plus(by)))
+        for by in 1..=u64::from(furthest) {
+            let at = self.next.plus(by);
+            match self.read(store, at) {
+                Slot::Entry(_) => return Sign::WentOn(by),
+                Slot::Newer(newer, _) if self.is_credible(store, newer) != Some(false) => {
+                    return Sign::WentOn(by);
+                }
+                Slot::Free(_) => return Sign::Ended,
+                Slot::Newer(..) | Slot::Stale(_) | Slot::Damaged(_) | Slot::Absent => {}
+            }
+        }
+        Sign::Unknown
     }
 
     /// The number behind the newest entry, given that of any entry: a binary search over the slots
@@ -326,15 +357,19 @@ impl Ring {
     fn is_written(&self, store: &impl SharedStore, at: Sequence) -> bool {
         match self.read(store, at) {
             Slot::Entry(_) => true,
-            Slot::Newer(newer, _) => self.has_predecessor(store, newer),
-            Slot::Free(_) | Slot::Damaged(_) | Slot::Absent => false,
+            Slot::Newer(newer, _) => self.is_credible(store, newer) == Some(true),
+            Slot::Free(_) | Slot::Stale(_) | Slot::Damaged(_) | Slot::Absent => false,
         }
     }
 
-    /// Whether the slot before that of `newer` shows that `newer` can be.
-    fn has_predecessor(&self, store: &impl SharedStore, newer: Sequence) -> bool {
-        let before = Sequence(newer.0.saturating_sub(1));
-        matches!(self.read(store, before), Slot::Entry(_) | Slot::Newer(..))
+    /// Whether the slot before that of `newer` shows that there can be such an entry; `None` where
+    /// it shows nothing.
+    fn is_credible(&self, store: &impl SharedStore, newer: Sequence) -> Option<bool> {
+        match self.read(store, Sequence(newer.0.saturating_sub(1))) {
+            Slot::Entry(_) | Slot::Newer(..) => Some(true),
+            Slot::Free(_) | Slot::Stale(_) => Some(false),
+            Slot::Damaged(_) | Slot::Absent => None,
+        }
     }
 
     /// What the slot of entry `at` holds.
@@ -351,6 +386,7 @@ impl Ring {
             Some((number, _)) if number > at && self.slot_of(number) == self.slot_of(at) => {
                 Slot::Newer(number, cas)
             }
+            Some((number, _)) if self.slot_of(number) == self.slot_of(at) => Slot::Stale(cas),
             _ => Slot::Damaged(cas),
         }
     }
@@ -359,7 +395,7 @@ impl Ring {
     fn entry_in(&self, store: &impl SharedStore, slot: u32) -> Option<Sequence> {
         let (bytes, _) = store.get(slot)?;
         let (number, _) = entry::decode(&bytes)?;
-        let credible = number < Sequence(self.lap().0) || self.has_predecessor(store, number);
+        let credible = number < self.lap() || self.is_credible(store, number) == Some(true);
         (self.slot_of(number) == slot && credible).then_some(number)
     }
 
