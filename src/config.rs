@@ -43,6 +43,8 @@ pub use route::PoolMatch;
 pub use scoring::{ScoringConfig, Weights};
 pub use text::TextRule;
 
+use core::num::NonZeroU32;
+
 use fields::Fields;
 use json::Value;
 
@@ -80,6 +82,8 @@ pub enum FailureMode {
 pub struct Limits {
     /// Bytes one VM spends on the prefix indexes of all its pools together.
     pub index_bytes: usize,
+    /// Entries of the decision log that shared data keeps.
+    pub log_slots: NonZeroU32,
     /// Distinct client-controlled values of one metric label; the rest counts as `other`.
     pub label_values: u32,
 }
@@ -185,6 +189,8 @@ impl Limits {
     fn read(fields: &Fields<'_>) -> Result<Self, ConfigError> {
         Ok(Self {
             index_bytes: fields.size("indexBytes")?,
+            // The list of keys holds it to far more than 1.
+            log_slots: NonZeroU32::new(fields.whole("logSlots")?).unwrap_or(NonZeroU32::MIN),
             label_values: fields.whole("labelValues")?,
         })
     }

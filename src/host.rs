@@ -5,6 +5,7 @@ mod abi;
 mod calls;
 mod checker;
 mod discovery;
+mod ledger;
 mod logger;
 mod metrics;
 mod root;

@@ -187,6 +187,11 @@ const INDEX_BYTES: Kind = Kind::Size {
     min: 1 << 20,
     max: 512 << 20,
 };
+/// Fewer are lapped between two ticks of a busy proxy; more than a million are a gigabyte of prompts.
+const LOG_SLOTS: Kind = Kind::Whole {
+    min: 256,
+    max: 1 << 20,
+};
 /// Envoy keeps every stat it has seen until it ends.
 const LABEL_VALUES: Kind = Kind::Whole {
     min: 1,
@@ -253,6 +258,7 @@ const KEYS: &[KeyDoc] = &[
     key("failureMode", choice(&["FailOpen", "FailClose"]), "\"FailOpen\"", "When no endpoint is fit: route by the same scores all the same, or answer 503."),
     section("limits", "Caps on what grows with traffic."),
     key("limits.indexBytes", INDEX_BYTES, "\"64Mi\"", "Memory for the prefix indexes, per Envoy worker."),
+    key("limits.logSlots", LOG_SLOTS, "4096", "Decisions that shared data keeps for workers that are behind; each takes 64 bytes, and 8 for each new block of its prompt."),
     key("limits.labelValues", LABEL_VALUES, "100", "Client-controlled values of a metric label; the rest is `other`."),
     key("debugHeaders", Kind::Flag, "false", "Send the `x-epp-*` headers to the client."),
     key("logLevel", choice(&["info", "debug", "trace"]), "\"info\"", "The most detailed level that is logged."),
@@ -264,6 +270,5 @@ const LATER_KEYS: &[LaterKey] = &[
     later("pools[].endpointPickerConfig", "set weights and limits under pools[].scoring"),
     later("pools[].disaggregation", "leave it out: prefill and decode run on the picked endpoint"),
     later("pools[].prefix.forgetOnMiss", "leave it out"),
-    later("limits.logSlots", "leave it out: workers do not share their state yet"),
     later("console", "read the metrics on Envoy's admin port"),
 ];

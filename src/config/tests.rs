@@ -54,7 +54,7 @@ fn full() -> Value {
         "overrideHost": {"mode": "Header", "header": "X-Pick", "fallbacks": 3},
         "maxBufferedBytes": "32Mi",
         "failureMode": "failclose",
-        "limits": {"indexBytes": 33_554_432, "labelValues": 10},
+        "limits": {"indexBytes": 33_554_432, "logSlots": 512, "labelValues": 10},
         "debugHeaders": true,
         "logLevel": "TRACE"
     })

@@ -86,15 +86,6 @@ pub enum Count {
         /// The adapter.
         adapter: String,
     },
-    /// A request was sent to an endpoint (1) or is over there (−1).
-    InFlight {
-        /// Which pool.
-        pool: usize,
-        /// Where.
-        endpoint: EndpointId,
-        /// 1 or −1.
-        change: i64,
-    },
     /// A response broke off after it had begun.
     UpstreamReset {
         /// Which pool.

@@ -175,6 +175,8 @@ fn route(
         return Outcome::NotOurs;
     };
 
+    // The other workers' latest decisions count.
+    state.catch_up();
     let tie = chain.anchor.map_or(tie, |anchor| TieKey(anchor.0));
     let pick = state.pick(&chain, model, tie, attempts, now);
     let exception = pick.decision.exception;
@@ -198,7 +200,7 @@ fn route(
     count(&pick, pool, model, reason, commands);
     let debug = debug_headers.then(|| Debug::new(state, &pick, reason));
     let offered = pick.decision.ranking.iter().map(|ranked| ranked.endpoint);
-    let ticket = Ticket::open(state, offered.collect(), chain.blocks, now);
+    let ticket = Ticket::open(state, offered.collect(), &chain.blocks, now);
     Outcome::Routed {
         pool,
         ticket,
@@ -285,11 +287,6 @@ fn count(pick: &Pick, pool: usize, model: &str, reason: Reason, commands: &mut V
             adapter: model.to_owned(),
         });
     }
-    count(Count::InFlight {
-        pool,
-        endpoint,
-        change: 1,
-    });
 }
 
 /// The ranking as the `override_host` policy reads it: one address an attempt, comma separated.

@@ -4,7 +4,7 @@ use super::delivery::BodyDelivery;
 use super::event::Headers;
 use crate::config::Config;
 use crate::prefix::BYTES_PER_ENTRY;
-use crate::requestcontrol::Pool;
+use crate::requestcontrol::{LedgerHandle, Pool};
 
 /// What all streams of a VM share.
 #[derive(Debug)]
@@ -15,15 +15,15 @@ pub struct Router {
 }
 
 impl Router {
-    /// Pools as `config` lists them, with nothing known of their endpoints. The index budget is
-    /// shared out evenly.
-    pub fn new(config: Config) -> Self {
+    /// Pools as `config` lists them, with what `ledger` knows of them. The index budget is shared out
+    /// evenly.
+    pub fn new(config: Config, ledger: &LedgerHandle) -> Self {
         let share = config.limits.index_bytes / config.pools.len().max(1);
         let entries = share / BYTES_PER_ENTRY;
         let pools = config
             .pools
             .iter()
-            .map(|pool| Pool::new(pool.clone(), entries))
+            .map(|pool| Pool::new(pool.clone(), entries, ledger.clone()))
             .collect();
         Self {
             config,

@@ -292,16 +292,8 @@ impl Stream {
                 status: response.status,
                 failed_attempts: response.failed_attempts,
             };
-            if let Some(moved) = ticket.served(state, served, now) {
-                for (endpoint, change) in [(moved.from, -1), (moved.to, 1)] {
-                    commands.push(Command::Count(Count::InFlight {
-                        pool,
-                        endpoint,
-                        change,
-                    }));
-                }
-                commands.extend(passed_over(state, moved));
-            }
+            let moved = ticket.served(state, served, now);
+            commands.extend(moved.and_then(|moved| passed_over(state, moved)));
         }
         if let Some(debug) = &sent.debug {
             debug.write(&mut commands);
@@ -335,20 +327,12 @@ impl Stream {
         let Some(ticket) = sent.ticket else {
             return step;
         };
-        if let Some(endpoint) = ticket.endpoint() {
-            let ended = Count::InFlight {
-                pool,
-                endpoint,
-                change: -1,
-            };
-            step.commands.push(Command::Count(ended));
-            if broken_off {
-                step.commands
-                    .push(Command::Count(Count::UpstreamReset { pool, endpoint }));
-            }
-        }
         if let Some(state) = router.pool_mut(pool) {
             if broken_off {
+                if let Some(endpoint) = ticket.endpoint(state) {
+                    let reset = Count::UpstreamReset { pool, endpoint };
+                    step.commands.push(Command::Count(reset));
+                }
                 ticket.broken_off(state, now);
             }
             ticket.close(state);
@@ -359,13 +343,12 @@ impl Stream {
 
 /// A line for the operator, the first time Envoy's cluster turns out not to hold an endpoint.
 fn passed_over(pool: &mut Pool, moved: Moved) -> Option<Command> {
-    if !moved.passed_over || !pool.note_missing(moved.from) {
+    let from = moved.from.filter(|_| moved.passed_over)?;
+    if !pool.note_missing(from) {
         return None;
     }
     let config = pool.config();
-    let pod = pool
-        .endpoint(moved.from)
-        .map_or("", |one| one.name.as_str());
+    let pod = pool.endpoint(from).map_or("", |one| one.name.as_str());
     Some(Command::Warn(format!(
         "pool={} pod={pod}: Envoy sent its request elsewhere; is it an endpoint of cluster {}?",
         config.name, config.cluster

@@ -15,6 +15,11 @@ use crate::time::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HostError(u32);
 
+impl HostError {
+    /// Somebody else wrote the value since it was read.
+    pub(super) const CAS_MISMATCH: Self = Self(8);
+}
+
 pub(super) type HostResult<T> = Result<T, HostError>;
 
 #[derive(Clone, Copy, Debug)]

@@ -11,6 +11,7 @@ use xxhash_rust::xxh64::xxh64;
 use super::abi::{self, Buffer};
 use super::checker::{self, Checker};
 use super::discovery::Discovery;
+use super::ledger::{self, SharedBoard};
 use super::logger;
 use super::metrics::{Metrics, ScrapeResult};
 use super::scraper::{self, Call, Found, Scraper};
@@ -19,6 +20,8 @@ use super::stream::HttpStream;
 use super::watchdog::{self, Watchdog};
 use crate::config::Config;
 use crate::flow::Router;
+use crate::replication::VmId;
+use crate::requestcontrol::{Ledger, LedgerHandle, Upkeep};
 
 /// What the streams of one configuration share. Borrows never span a host call that could come
 /// back to us.
@@ -61,6 +64,9 @@ struct Running {
     snapshots: Vec<SharedSnapshot>,
     /// Pools whose snapshot changed since it was published.
     unpublished: Vec<bool>,
+    ledger: LedgerHandle,
+    /// As the ledger counted them when the snapshots were last read.
+    publications: Option<u64>,
 }
 
 /// Ticks in the shortest scrape interval: scrapes start, and snapshots arrive, at most a tenth of
@@ -93,6 +99,7 @@ impl Root {
         let running = Running::new(config, xxh64(&json, 0));
         abi::set_tick_period(running.tick_period())
             .map_err(|error| format!("the host does not tick: {error:?}"))?;
+        running.leadership.is_newest();
         self.running = Some(running);
         Ok(())
     }
@@ -110,13 +117,17 @@ impl Running {
         let snapshots: Vec<SharedSnapshot> =
             pools.map(|pool| SharedSnapshot::new(&pool.name)).collect();
         let mut metrics = Metrics::new(&config);
-        let router = Router::new(config);
+        let vm = VmId(u32::try_from(entropy.number).unwrap_or(u32::MAX));
+        let ledger = ledger::of_this_vm(config.limits.log_slots, vm);
+        let router = Router::new(config, &ledger);
         metrics.follow_members(&router);
         Self {
             scraper,
             discovery,
             checker,
             leadership: Leadership::new(fingerprint, entropy.vm, lease),
+            ledger,
+            publications: None,
             unpublished: vec![false; snapshots.len()],
             snapshots,
             shared: Rc::new(Shared {
@@ -140,6 +151,9 @@ impl Running {
         let now = abi::now();
         let serves = self.shared.entropy.was_used();
         let leads = self.leadership.holds(now, serves);
+        let upkeep = Upkeep { now, leads };
+        self.ledger
+            .with(|ledger| ledger.upkeep(upkeep, &mut SharedBoard));
         let (Ok(mut router), Ok(mut metrics)) = (
             self.shared.router.try_borrow_mut(),
             self.shared.metrics.try_borrow_mut(),
@@ -147,9 +161,12 @@ impl Running {
             return;
         };
         // A leader reads as well: what its predecessor knew, until its own scrapes are back.
-        for (pool, shared) in self.snapshots.iter_mut().enumerate() {
-            if let (Some(snapshot), Some(pool)) = (shared.read_new(), router.pool_mut(pool)) {
-                pool.apply(&snapshot, now);
+        let publications = self.ledger.with(|ledger| ledger.publications());
+        if core::mem::replace(&mut self.publications, publications) != publications {
+            for (pool, shared) in self.snapshots.iter_mut().enumerate() {
+                if let (Some(snapshot), Some(pool)) = (shared.read_new(), router.pool_mut(pool)) {
+                    pool.apply(&snapshot, now);
+                }
             }
         }
         metrics.follow_members(&router);
@@ -170,6 +187,7 @@ impl Running {
             for ((shared, unpublished), pool) in pools {
                 if core::mem::take(unpublished) {
                     shared.publish(&pool.snapshot());
+                    pool.published();
                 }
             }
             self.discovery.start_due(&router, &metrics, now);
@@ -181,7 +199,10 @@ impl Running {
             self.checker.start_due(&router, now);
             metrics.report_pools(&router, now);
         }
-        metrics.report_own(&router);
+        let trouble = |ledger: &mut Ledger| (ledger.take_lost(), ledger.take_untold());
+        if let Some((missed, untold)) = self.ledger.with(trouble) {
+            metrics.log_trouble(missed, untold);
+        }
     }
 
     fn call_ended(&mut self, token: u32, body_size: usize) {
@@ -311,7 +332,9 @@ impl HttpContext for Unconfigured {}
 
 /// Numbers that differ from stream to stream and from VM to VM. They are not secret.
 pub(super) struct Entropy {
-    /// This VM's number.
+    /// How many VMs of this process were given a number before.
+    number: u64,
+    /// This VM's number among those of all processes.
     vm: u64,
     streams: Cell<u64>,
 }
@@ -323,6 +346,7 @@ impl Entropy {
         let number = shared::unique_number().unwrap_or(u64::MAX);
         let seed = u128::from(abi::now().as_nanos()) << 64 | u128::from(number);
         Self {
+            number,
             vm: xxh64(&seed.to_le_bytes(), 0),
             streams: Cell::new(0),
         }

@@ -208,17 +208,6 @@ fn tell(shared: &Shared, command: &Command) {
             "pool={} adapter={adapter:?} is not loaded where it goes",
             name(*pool)
         ),
-        Count::InFlight {
-            pool,
-            endpoint,
-            change,
-        } => {
-            log::trace!(
-                "pool={} pod={} inflight{change:+}",
-                name(*pool),
-                pod(*pool, *endpoint)
-            );
-        }
         Count::UpstreamReset { pool, endpoint } => log::debug!(
             "pool={} pod={} broke a response off",
             name(*pool),

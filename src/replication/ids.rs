@@ -7,6 +7,15 @@ use xxhash_rust::xxh64::xxh64;
 pub struct Sequence(pub u64);
 
 impl Sequence {
+    /// The first number of entries that were not appended anywhere: only the VM that made them knows
+    /// them. No log gets this far.
+    pub const FIRST_LOCAL: Self = Self(1 << 63);
+
+    /// Whether only one VM knows the entry.
+    pub const fn is_local(self) -> bool {
+        self.0 >= Self::FIRST_LOCAL.0
+    }
+
     /// The place `by` entries later; numbers end with the type (at a million entries a second,
     /// after half a million years).
     #[must_use]
@@ -23,6 +32,11 @@ impl Sequence {
 /// One request's place in the count of those in flight: the number of the entry that opened it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub Sequence);
+
+impl LeaseId {
+    /// The lowest number there is.
+    pub const FIRST: Self = Self(Sequence(0));
+}
 
 /// A pool, by a hash of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

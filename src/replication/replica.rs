@@ -83,7 +83,9 @@ impl<O: LeaseObserver> Replica<O> {
     /// Takes over the entry at `sequence`. Entries of other pools change nothing, but are to be told,
     /// too: they show from where on this replica misses nothing.
     pub fn apply(&mut self, sequence: Sequence, entry: &Entry) {
-        if let Some(resync) = &mut self.resync {
+        if let Some(resync) = &mut self.resync
+            && !sequence.is_local()
+        {
             resync.note(sequence, entry, self.pool, &self.leases);
         }
         if entry.pool().is_none_or(|pool| pool == self.pool) {

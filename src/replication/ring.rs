@@ -48,6 +48,16 @@ pub trait SharedStore {
     fn set(&mut self, slot: u32, value: &[u8], cas: Cas) -> SetResult;
 }
 
+impl<S: SharedStore + ?Sized> SharedStore for Box<S> {
+    fn get(&self, slot: u32) -> Option<(Vec<u8>, Cas)> {
+        (**self).get(slot)
+    }
+
+    fn set(&mut self, slot: u32, value: &[u8], cas: Cas) -> SetResult {
+        (**self).set(slot, value, cas)
+    }
+}
+
 /// Stands for one value of one slot: each write gives another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cas(pub u32);

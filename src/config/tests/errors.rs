@@ -289,10 +289,6 @@ fn keys_of_later_versions_are_refused_by_name() {
             "leave it out: prefill and decode run on the picked endpoint",
         ),
         ("pools[0].prefix.forgetOnMiss", "leave it out"),
-        (
-            "limits.logSlots",
-            "leave it out: workers do not share their state yet",
-        ),
         ("console", "read the metrics on Envoy's admin port"),
     ] {
         let line = format!("{path}: not available in version {version}; {instead}");

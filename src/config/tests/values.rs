@@ -1,5 +1,6 @@
 //! What comes out: defaults, presets, warnings, the summary.
 
+use core::num::NonZeroU32;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
@@ -84,6 +85,7 @@ fn a_name_a_cluster_and_an_endpoint_are_enough() {
         max_buffered_bytes: 983_040,
         failure_mode: FailureMode::FailOpen,
         limits: Limits {
+            log_slots: NonZeroU32::new(4_096).unwrap(),
             index_bytes: 64 << 20,
             label_values: 100,
         },
@@ -188,6 +190,7 @@ fn every_key_reaches_its_field() {
         max_buffered_bytes: 32 << 20,
         failure_mode: FailureMode::FailClose,
         limits: Limits {
+            log_slots: NonZeroU32::new(512).unwrap(),
             index_bytes: 32 << 20,
             label_values: 10,
         },

@@ -12,11 +12,15 @@ mod responses;
 use super::*;
 use crate::config::Config;
 use crate::datalayer::EndpointId;
+use crate::requestcontrol::{Ledger, LedgerHandle};
 
 const CHAT: &str = r#"{"model":"m","messages":[{"role":"user","content":"What is a block?"}]}"#;
 
 fn router(json: &str) -> Router {
-    Router::new(Config::parse(json.as_bytes()).unwrap())
+    Router::new(
+        Config::parse(json.as_bytes()).unwrap(),
+        &LedgerHandle::new(Ledger::alone()),
+    )
 }
 
 /// One pool of three endpoints that takes `/v1`, with `extra` top-level keys.
