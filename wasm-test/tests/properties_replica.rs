@@ -292,8 +292,9 @@ fn route(
 }
 
 fn compose(replica: &Replica<()>, vm: VmId, now: Timestamp, action: &Action) -> Entry {
-    let open: Vec<LeaseId> = replica.leases().map(|(id, _)| id).collect();
-    // With none open, one that is over.
+    // A VM speaks of its own requests only. With none open, of one that is over.
+    let own = replica.leases().filter(|(_, lease)| lease.vm == vm);
+    let open: Vec<LeaseId> = own.map(|(id, _)| id).collect();
     let pick = |index: &prop::sample::Index| match open.len() {
         0 => LeaseId(Sequence(1)),
         count => open[index.index(count)],

@@ -1,7 +1,6 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::config::PendingCredit;
 
 const POOL: PoolKey = PoolKey(4);
 const ME: VmId = VmId(1);
@@ -89,12 +88,18 @@ impl Log {
             .map_or(0, |(open, _)| *open)
     }
 
-    /// Blocks of `chain` that `a` and `b` hold, pending ones included, and confirmed ones alone.
-    fn matches(&self, chain: &[BlockHash]) -> [Vec<u32>; 2] {
-        [PendingCredit::Full, PendingCredit::None].map(|credit| {
-            let mut matched = Vec::new();
-            self.replica.index().matches(chain, credit, &mut matched);
-            matched
+    /// Leading blocks of `chain` that `a` and `b` hold, pending ones included, and confirmed ones
+    /// alone.
+    fn matches(&self, chain: &[BlockHash]) -> [Vec<usize>; 2] {
+        let index = self.replica.index();
+        [false, true].map(|proved| {
+            let holds = |id: EndpointId, block: &BlockHash| {
+                let mut held = index.held(id);
+                held.any(|held| held.block == *block && (held.confirmed || !proved))
+            };
+            let ids = [0, 1].map(EndpointId::new);
+            let run = |id| chain.iter().take_while(|block| holds(id, block)).count();
+            ids.map(run).to_vec()
         })
     }
 }
