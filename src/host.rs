@@ -12,6 +12,7 @@ mod root;
 mod scraper;
 mod shared;
 mod stream;
+mod switches;
 mod watchdog;
 
 use proxy_wasm::traits::RootContext;

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use super::abi::{self, HostError};
 use super::shared::PREFIX;
+use super::switches;
 use crate::replication::VmId;
 use crate::replication::ring::{Cas, Ring, SetResult, SharedStore};
 use crate::requestcontrol::{Board, Ledger, LedgerHandle};
@@ -32,7 +33,7 @@ fn open(slots: NonZeroU32, vm: VmId) -> LedgerHandle {
     let mut store = RingStore {
         prefix: format!("{PREFIX}/log/{slots}/"),
     };
-    let ledger = if cfg!(feature = "unshared") || Ring::create(slots, &mut store).is_none() {
+    let ledger = if switches::keeps_to_itself() || Ring::create(slots, &mut store).is_none() {
         log::warn!(
             "inline-epp: shared data does not work: each worker knows its own requests only"
         );

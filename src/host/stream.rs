@@ -49,6 +49,8 @@ impl Context for HttpStream {}
 
 impl HttpContext for HttpStream {
     fn on_http_request_headers(&mut self, _: usize, end_of_stream: bool) -> types::Action {
+        #[cfg(feature = "test-switches")]
+        super::switches::trap_if_asked();
         self.shared.watchdog.something_else();
         let encoded = abi::header_pairs(HeaderMap::Request).unwrap_or_else(|error| {
             // More headers than the host shows at once: unseen ones must not steer either.

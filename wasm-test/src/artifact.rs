@@ -15,13 +15,33 @@ pub struct BuildError(String);
 /// which decides what is fresh; it blocks until the build is done.
 pub fn module() -> Result<&'static Path, BuildError> {
     static MODULE: OnceLock<Result<PathBuf, BuildError>> = OnceLock::new();
-    match MODULE.get_or_init(build) {
+    built(&MODULE, &[])
+}
+
+/// The same with the switches that tests need: it traps on a request with the header `x-epp-trap`,
+/// and keeps to itself where its environment has `EPP_UNSHARED`.
+pub fn switchable_module() -> Result<&'static Path, BuildError> {
+    static MODULE: OnceLock<Result<PathBuf, BuildError>> = OnceLock::new();
+    let arguments = [
+        "--features",
+        "test-switches",
+        "--target-dir",
+        "target/test-switches",
+    ];
+    built(&MODULE, &arguments)
+}
+
+fn built(
+    module: &'static OnceLock<Result<PathBuf, BuildError>>,
+    arguments: &[&str],
+) -> Result<&'static Path, BuildError> {
+    match module.get_or_init(|| build(arguments)) {
         Ok(path) => Ok(path),
         Err(error) => Err(error.clone()),
     }
 }
 
-fn build() -> Result<PathBuf, BuildError> {
+fn build(arguments: &[&str]) -> Result<PathBuf, BuildError> {
     let output = Command::new(env!("CARGO"))
         .args([
             "build",
@@ -36,6 +56,7 @@ fn build() -> Result<PathBuf, BuildError> {
             "--message-format",
             "json-render-diagnostics",
         ])
+        .args(arguments)
         .current_dir(repository::root())
         .output()
         .map_err(|error| BuildError(format!("cargo does not run: {error}")))?;

@@ -15,10 +15,10 @@ use crate::replication::{
 use crate::time::Timestamp;
 
 /// A VM with open requests says so this often.
-const HEARTBEAT: Duration = Duration::from_secs(5);
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// A VM not heard of for this long is gone: it missed three signs of life and more.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Chunks a late VM takes over in one call: about a millisecond each.
 const CHUNKS_PER_CALL: usize = 4;

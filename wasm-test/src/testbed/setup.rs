@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use serde_json::{Value, json};
 
 use super::Testbed;
+use crate::artifact;
 use crate::envoy::{Builder, CANONICAL, Envoy};
 use crate::sim::{Preset, SimConfig, SimServer};
 
@@ -60,6 +61,26 @@ impl Setup {
     pub fn workers(mut self, workers: usize) -> Self {
         self.envoy = self.envoy.concurrency(workers);
         self
+    }
+
+    /// Loads the module that traps on a request with the header `x-epp-trap`.
+    ///
+    /// # Panics
+    /// When it cannot be built.
+    #[must_use]
+    pub fn switchable(mut self) -> Self {
+        let module = artifact::switchable_module().expect("a module");
+        self.envoy = self.envoy.module(module);
+        self
+    }
+
+    /// Has each worker keep to itself.
+    #[must_use]
+    pub fn unshared(self) -> Self {
+        self.switchable().connection_manager(|manager| {
+            let vm = &mut manager["http_filters"][0]["typed_config"]["config"]["vm_config"];
+            vm["environment_variables"] = json!({ "key_values": { "EPP_UNSHARED": "1" } });
+        })
     }
 
     /// Changes the plugin configuration.
