@@ -257,7 +257,7 @@ const KEYS: &[KeyDoc] = &[
     key("maxBufferedBytes", BUFFERED_BYTES, "983040", "Bytes of a body held before the pick; Envoy must be able to buffer 1 MiB more."),
     key("failureMode", choice(&["FailOpen", "FailClose"]), "\"FailOpen\"", "When no endpoint is fit: route by the same scores all the same, or answer 503."),
     section("limits", "Caps on what grows with traffic."),
-    key("limits.indexBytes", INDEX_BYTES, "\"64Mi\"", "Memory for the prefix indexes, per Envoy worker."),
+    key("limits.indexBytes", INDEX_BYTES, "\"64Mi\"", "Memory for the prefix indexes, in each Envoy worker."),
     key("limits.logSlots", LOG_SLOTS, "4096", "Decisions that shared data keeps for workers that are behind; each takes 64 bytes, and 8 for each new block of its prompt."),
     key("limits.labelValues", LABEL_VALUES, "100", "Client-controlled values of a metric label; the rest is `other`."),
     key("debugHeaders", Kind::Flag, "false", "Send the `x-epp-*` headers to the client."),

@@ -46,8 +46,7 @@ impl EndpointMetrics {
                 .is_some_and(|(before, after)| after < before)
         };
         let starts = self.process_start.zip(later.process_start);
-        // A clock that was set shifts the start a server reports by less than this.
-        starts.is_some_and(|(before, after)| (after - before).abs() > 1.0)
+        starts.is_some_and(|(before, after)| after.to_bits() != before.to_bits())
             || fell(self.prefix_queries, later.prefix_queries)
             || fell(self.prefix_hits, later.prefix_hits)
     }

@@ -232,6 +232,8 @@ pub(super) fn read_answer(call: Call, body_size: usize) -> (ScrapeResult, Option
         Ok(page) => page,
         Err((result, why)) => return (result, None, why),
     };
+    #[cfg(feature = "test-switches")]
+    super::switches::trap_if_told(&page);
     let found = call.page.read(&page);
     if found.is_some() {
         return (ScrapeResult::Ok, found, String::new());

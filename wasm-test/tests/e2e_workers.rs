@@ -14,20 +14,9 @@ fn testbed(servers: usize) -> Setup {
     Testbed::with_servers(servers).workers(WORKERS)
 }
 
-/// Asks on a connection of its own, so that any worker may get it.
-async fn ask(testbed: &Testbed, prompt: &str) -> Answer {
-    let client = Client::builder().pool_max_idle_per_host(0).build().unwrap();
-    let url = format!("{}{COMPLETIONS}", testbed.envoy().url());
-    let request = client
-        .post(url)
-        .header("content-type", "application/json")
-        .body(completion(prompt).to_string());
-    Answer::to(request).await
-}
-
 /// Asks for all at once, each on a connection of its own.
 async fn ask_all(testbed: &Testbed, prompts: impl IntoIterator<Item = String>) -> Vec<Answer> {
-    let one = async |prompt: String| ask(testbed, &prompt).await;
+    let one = async |prompt: String| testbed.complete_anew(&prompt).await;
     join_all(prompts.into_iter().map(one)).await
 }
 
@@ -36,10 +25,10 @@ async fn a_conversation_that_changes_worker_is_recognised() {
     let testbed = testbed(4).start().await;
     for number in 0..12 {
         let mut words = prompt(&format!("conversation {number}"), 2_000);
-        let first = ask(&testbed, &words).await;
+        let first = testbed.complete_anew(&words).await;
         for turn in 0..3 {
             words.push_str(&prompt(&format!("turn {turn}"), 300));
-            let next = ask(&testbed, &words).await;
+            let next = testbed.complete_anew(&words).await;
             assert_eq!(
                 next.server(),
                 first.server(),
@@ -110,7 +99,7 @@ async fn held(
 async fn a_burst_with_one_known_prefix_leaves_no_server_alone() {
     let testbed = testbed(4).start().await;
     let prefix = prompt("everybody knows this", 6_000);
-    let warm = ask(&testbed, &prefix).await.server();
+    let warm = testbed.complete_anew(&prefix).await.server();
     testbed.metrics_taken_over().await;
     hold(&testbed);
     let prompts =

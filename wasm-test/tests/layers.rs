@@ -33,6 +33,7 @@ const MAY_USE: [(&str, &[&str]); 11] = [
             "config",
             "datalayer",
             "prefix",
+            "replication",
             "scheduling",
             "telemetry",
             "time",

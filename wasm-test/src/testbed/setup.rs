@@ -121,6 +121,11 @@ impl Setup {
         self
     }
 
+    /// The Envoy alone, with `endpoints` behind it.
+    pub(super) fn envoy_for(self, endpoints: &[SocketAddr]) -> Builder {
+        self.envoy.endpoints(endpoints)
+    }
+
     /// Starts everything and waits until Envoy has scraped every server.
     ///
     /// # Panics
@@ -147,6 +152,7 @@ impl Setup {
         let envoy = self.envoy.endpoints(&endpoints).start().await;
         let envoy = envoy.expect("a start");
         Testbed {
+            endpoints,
             vms: envoy.vms_created().await.expect("a stat of the runtime"),
             servers,
             envoy,
