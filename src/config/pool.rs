@@ -8,6 +8,7 @@ use super::fields::Fields;
 use super::health::HealthConfig;
 use super::json::quoted;
 use super::metrics::MetricsConfig;
+use super::models::{self, ModelConfig};
 use super::prefix::PrefixConfig;
 use super::route::PoolMatch;
 use super::scoring::{Preset, ScoringConfig};
@@ -23,6 +24,8 @@ pub struct PoolConfig {
     pub matcher: PoolMatch,
     /// At least one; addresses are unique.
     pub endpoints: Vec<EndpointConfig>,
+    /// Models that servers are asked for under other names; the rest go out as they came.
+    pub models: Vec<ModelConfig>,
     /// How the endpoints' metrics are read.
     pub metrics: MetricsConfig,
     /// How candidates are chosen and weighed.
@@ -51,11 +54,23 @@ pub(super) fn read_all(root: &Fields<'_>) -> Result<Vec<PoolConfig>, ConfigError
 }
 
 impl PoolConfig {
+    /// What clients ask for as `name`, if servers know it by another name.
+    pub fn model(&self, name: &str) -> Option<&ModelConfig> {
+        self.models.iter().find(|model| model.name == name)
+    }
+
+    /// Whether `model`, as servers know it, is an adapter by the configuration.
+    pub fn declares_adapter(&self, model: &str) -> bool {
+        let mut targets = self.models.iter().flat_map(|model| &model.targets);
+        targets.any(|target| target.adapter && target.model == model)
+    }
+
     fn read(fields: &Fields<'_>) -> Result<Self, ConfigError> {
         let name = fields.text("name")?;
         let cluster = fields.text("cluster")?;
         let matcher = fields.section("match", PoolMatch::read)?;
         let endpoints = endpoint::read_all(fields)?;
+        let models = models::read_all(fields)?;
         let metrics = fields.section("metrics", MetricsConfig::read)?;
         let preset = fields.section("scoring", Preset::read)?;
         Ok(Self {
@@ -63,6 +78,7 @@ impl PoolConfig {
             cluster,
             matcher,
             endpoints,
+            models,
             metrics,
             scoring: fields.section("scoring", |scoring| ScoringConfig::read(scoring, &preset))?,
             prefix: fields.section("prefix", |prefix| PrefixConfig::read(prefix, &preset))?,

@@ -30,6 +30,10 @@ fn full() -> Value {
                     "maxRunning": 128
                 }
             ],
+            "models": [{
+                "name": "support",
+                "targets": [{"model": "billing-lora", "weight": 9, "adapter": true}]
+            }],
             "metrics": {
                 "path": "/stats/prometheus?x", "interval": "500ms", "timeout": 0.25,
                 "cluster": "scrape", "port": 9090, "engine": "vLLM",

@@ -9,7 +9,7 @@ use super::event::{Event, Headers};
 use super::request::{Request, content_length, strip_control_headers, unreadable};
 use super::router::Router;
 use crate::requestcontrol::{Moved, Pool, Served, Ticket};
-use crate::requesthandling::Api;
+use crate::requesthandling::{Api, Body};
 use crate::telemetry::Reason;
 use crate::time::Timestamp;
 
@@ -36,8 +36,10 @@ enum State {
 pub(super) struct Held {
     pub(super) request: Request,
     pub(super) api: Api,
+    /// The body's length, where the client announced it.
+    pub(super) content_length: Option<usize>,
     /// Bytes the host holds.
-    buffered: usize,
+    pub(super) buffered: usize,
     /// The body exceeds, or will exceed, what may be held.
     pub(super) truncated: bool,
 }
@@ -132,11 +134,13 @@ impl Stream {
             (Some(reason), _) => self.route_unread(router, request, reason, now, commands),
             (None, None) => self.route_unread(router, request, Reason::UnknownPath, now, commands),
             (None, Some(api)) => {
-                let truncated = content_length(headers)
-                    .is_some_and(|length| length > router.config().max_buffered_bytes);
+                let content_length = content_length(headers);
+                let truncated =
+                    content_length.is_some_and(|len| len > router.config().max_buffered_bytes);
                 self.state = State::Held(Held {
                     request,
                     api,
+                    content_length,
                     buffered: 0,
                     truncated,
                 });
@@ -221,7 +225,12 @@ impl Stream {
         }
     }
 
-    fn request_body_read(&mut self, router: &mut Router, body: Vec<u8>, now: Timestamp) -> Step {
+    fn request_body_read(
+        &mut self,
+        router: &mut Router,
+        body: &mut dyn Body,
+        now: Timestamp,
+    ) -> Step {
         match core::mem::replace(&mut self.state, State::Passed) {
             State::Held(held) => {
                 let request_id = held.request.id.clone();

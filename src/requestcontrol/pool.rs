@@ -235,13 +235,19 @@ impl Pool {
     /// All endpoints with the attributes scorers read.
     fn candidates(&mut self, chain: &Chain, model: &str, now: Timestamp) -> Vec<Candidate> {
         let mut matched = core::mem::take(&mut self.matched);
-        self.index.matches(
-            &chain.blocks,
-            self.config.prefix.pending_credit,
-            &mut matched,
-        );
-        // Only the endpoints' lists tell adapters from base models.
-        let is_adapter = self.endpoints.iter().any(|known| known.lists(model));
+        let mut one = Vec::new();
+        matched.clear();
+        matched.resize(self.endpoints.len(), 0);
+        let credit = self.config.prefix.pending_credit;
+        for prompt in chain.prompts() {
+            self.index.matches(prompt, credit, &mut one);
+            for (sum, blocks) in matched.iter_mut().zip(&one) {
+                *sum = sum.saturating_add(*blocks);
+            }
+        }
+        // Otherwise, only the endpoints' lists tell adapters from base models.
+        let is_adapter = self.config.declares_adapter(model)
+            || self.endpoints.iter().any(|known| known.lists(model));
         let mut candidates = Vec::with_capacity(self.endpoints.len());
         for (known, id) in self.endpoints.iter().zip(0_u16..) {
             let id = EndpointId::new(id);

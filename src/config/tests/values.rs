@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::{full, minimal, parse, with};
 use crate::config::{
     Capacity, Config, EndpointConfig, Engine, FailureMode, GpuConfig, HealthConfig, Limits,
-    LogLevel, MetricsConfig, OverrideHost, Pattern, PendingCredit, PoolConfig, PoolMatch,
-    PrefixConfig, ScoringConfig, Weights,
+    LogLevel, MetricsConfig, ModelConfig, ModelTarget, OverrideHost, Pattern, PendingCredit,
+    PoolConfig, PoolMatch, PrefixConfig, ScoringConfig, Weights,
 };
 
 fn weights([cache, load, queue, health, adapter]: [f64; 5]) -> Weights {
@@ -43,6 +43,7 @@ fn a_name_a_cluster_and_an_endpoint_are_enough() {
         cluster: "model-servers".to_owned(),
         matcher: PoolMatch::default(),
         endpoints: vec![endpoint("10.0.0.1:8000")],
+        models: Vec::new(),
         metrics: MetricsConfig {
             path: "/metrics".to_owned(),
             interval: Duration::from_secs(1),
@@ -109,6 +110,17 @@ fn full_metrics() -> MetricsConfig {
     }
 }
 
+fn full_model() -> ModelConfig {
+    ModelConfig {
+        name: "support".to_owned(),
+        targets: vec![ModelTarget {
+            model: "billing-lora".to_owned(),
+            weight: 9,
+            adapter: true,
+        }],
+    }
+}
+
 #[test]
 fn every_key_reaches_its_field() {
     let labels = [("llm-d.ai/role", "decode"), ("zone", "")]
@@ -127,6 +139,7 @@ fn every_key_reaches_its_field() {
             path_prefix: Some("/v1".to_owned()),
         },
         endpoints: vec![endpoint("10.0.0.1:8000"), second],
+        models: vec![full_model()],
         metrics: full_metrics(),
         scoring: ScoringConfig {
             weights: weights([5.0, 2.0, 1.5, 1.0, 0.5]),

@@ -40,6 +40,7 @@ fn chain(first: u64, len: u64) -> Chain {
     Chain {
         anchor: blocks.last().copied(),
         blocks,
+        further: Vec::new(),
     }
 }
 

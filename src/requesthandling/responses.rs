@@ -1,0 +1,91 @@
+//! `/v1/responses`: instructions are the system message, a string input is the user's, and items
+//! that are messages are read as a chat's.
+
+use super::content;
+use super::encoder::{Encoder, Field};
+use super::json::{Kind, Reader, Stop};
+use super::keys::{Key, TopLevel};
+
+/// The response gone on from is the whole conversation before this input.
+const HEAD: [(Key, Field); 6] = [
+    (Key::PreviousResponse, Field::PreviousResponse),
+    (Key::Conversation, Field::Conversation),
+    (Key::Prompt, Field::PromptTemplate),
+    (Key::Tools, Field::Tools),
+    (Key::Reasoning, Field::Reasoning),
+    (Key::TruncatePrompt, Field::TruncatePrompt),
+];
+
+pub(super) fn read(
+    body: &TopLevel,
+    reader: &mut Reader<'_>,
+    encoder: &mut Encoder<'_>,
+) -> Result<(), Stop> {
+    let is_empty = [Key::Input, Key::Prompt, Key::PreviousResponse]
+        .iter()
+        .all(|&key| body.get(key).is_none());
+    if is_empty {
+        return Err(Stop::UnknownShape);
+    }
+    body.record(&HEAD, reader, encoder)?;
+    if body.find(Key::Instructions, reader) && reader.kind()? != Kind::Null {
+        encoder.literal("system");
+        content::read(reader, encoder)?;
+    }
+    if body.find(Key::Input, reader) {
+        input(reader, encoder)?;
+    }
+    encoder.end_prompt();
+    Ok(())
+}
+
+fn input(reader: &mut Reader<'_>, encoder: &mut Encoder<'_>) -> Result<(), Stop> {
+    match reader.kind()? {
+        Kind::Text => {
+            encoder.literal("user");
+            encoder.text(reader)?;
+            encoder.end_first_user_message();
+            Ok(())
+        }
+        Kind::List => reader.items(|reader| {
+            encoder.check_room()?;
+            item(reader, encoder)
+        }),
+        Kind::Null => Ok(()),
+        Kind::Object | Kind::Scalar => Err(Stop::UnknownShape),
+    }
+}
+
+const NAMES: [&[u8]; 3] = [b"role", b"content", b"type"];
+const ROLE: usize = 0;
+const CONTENT: usize = 1;
+const TYPE: usize = 2;
+
+/// A message, or a call, its result, or reasoning: these are hashed as their JSON.
+fn item(reader: &mut Reader<'_>, encoder: &mut Encoder<'_>) -> Result<(), Stop> {
+    let start = reader.offset();
+    if reader.kind()? != Kind::Object {
+        return Err(Stop::UnknownShape);
+    }
+    let fields = reader.fields(&NAMES)?;
+    let end = reader.offset();
+    let is_message = match fields.get(TYPE) {
+        Some(kind) => {
+            reader.seek(kind);
+            reader.kind()? == Kind::Text && reader.word()?.is(b"message")
+        }
+        // Clients may leave it out, so the first messages need not say it.
+        None => fields.get(ROLE).is_some(),
+    };
+    if !is_message {
+        reader.seek(start);
+        return encoder.record(Field::Item, reader);
+    }
+    let (role, content) = (fields.settled(ROLE)?, fields.settled(CONTENT)?);
+    let is_user = content::of_message(role, content, content::read, reader, encoder)?;
+    reader.seek(end);
+    if is_user {
+        encoder.end_first_user_message();
+    }
+    Ok(())
+}
