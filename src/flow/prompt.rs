@@ -129,6 +129,14 @@ impl PromptSink for Blocks {
         self.0.end_prompt();
     }
 
+    fn mark(&mut self) {
+        self.0.mark();
+    }
+
+    fn end_mark(&mut self, kept: bool) {
+        self.0.end_mark(kept);
+    }
+
     fn is_full(&self) -> bool {
         self.0.is_full()
     }

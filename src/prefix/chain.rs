@@ -76,6 +76,18 @@ pub struct ChainBuilder {
     /// Bytes of the block that is not full yet.
     open_block: Vec<u8>,
     contents: Contents,
+    /// Places to go back to, the first `open_marks` of them; the others keep their memory.
+    marks: Vec<Mark>,
+    open_marks: usize,
+}
+
+/// A place in a prompt that is not ended.
+#[derive(Debug, Default)]
+struct Mark {
+    /// Whole blocks before it.
+    blocks: usize,
+    /// What is in the next one.
+    open_block: Vec<u8>,
 }
 
 /// What the blocks of prompts hold, not yet told whose model they are for.
@@ -114,6 +126,8 @@ impl ChainBuilder {
             max_blocks: usize::try_from(max_blocks).unwrap_or(usize::MAX),
             open_block: Vec::new(),
             contents: Contents::default(),
+            marks: Vec::new(),
+            open_marks: 0,
         }
     }
 
@@ -150,18 +164,40 @@ impl ChainBuilder {
 
     /// Marks the present end as the end of the first user message; later marks change nothing.
     pub fn mark_anchor(&mut self) {
-        let Contents {
-            blocks,
-            further,
-            anchor,
-        } = &self.contents;
+        if self.contents.anchor.is_some() || !self.contents.further.is_empty() {
+            return;
+        }
         let here = Anchor {
-            blocks: blocks.len(),
+            blocks: self.contents.blocks.len(),
             tail: self.tail(),
         };
-        let is_start = here.blocks == 0 && here.tail.is_none();
-        if anchor.is_none() && further.is_empty() && !is_start {
+        if here.blocks > 0 || here.tail.is_some() {
             self.contents.anchor = Some(here);
+        }
+    }
+
+    /// Remembers the present end, until [`Self::end_mark`]. Marks nest; no prompt ends and no anchor
+    /// is set while one is open. Each takes the memory of a block.
+    pub fn mark(&mut self) {
+        if self.open_marks >= self.marks.len() {
+            self.marks.push(Mark::default());
+        }
+        if let Some(mark) = self.marks.get_mut(self.open_marks) {
+            mark.blocks = self.contents.blocks.len();
+            mark.open_block.clear();
+            mark.open_block.extend_from_slice(&self.open_block);
+        }
+        self.open_marks = self.open_marks.saturating_add(1);
+    }
+
+    /// Forgets the last mark, and what was appended since unless it is `kept`.
+    pub fn end_mark(&mut self, kept: bool) {
+        self.open_marks = self.open_marks.saturating_sub(1);
+        if let Some(mark) = self.marks.get_mut(self.open_marks)
+            && !kept
+        {
+            self.contents.blocks.truncate(mark.blocks);
+            core::mem::swap(&mut self.open_block, &mut mark.open_block);
         }
     }
 

@@ -59,7 +59,14 @@ impl<'b> Window<'b> {
         }
     }
 
+    /// The byte at the place, if it is in memory.
+    #[inline]
+    pub(super) fn first(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
     /// Bytes from the place on; none only at the end of the body.
+    #[inline]
     pub(super) fn rest(&mut self) -> &[u8] {
         if self.at >= self.bytes.len() {
             let offset = self.offset();
@@ -69,6 +76,7 @@ impl<'b> Window<'b> {
     }
 
     /// Goes on by `count` bytes of [`Self::rest`].
+    #[inline]
     pub(super) fn advance(&mut self, count: usize) {
         self.at = self.at.saturating_add(count);
     }

@@ -1,6 +1,8 @@
 //! `/v1/chat/completions`: what stands before the messages, then each message's role, content and
 //! further fields.
 
+use core::cell::Cell;
+
 use super::content;
 use super::encoder::{Encoder, Field};
 use super::json::{Reader, Stop};
@@ -37,6 +39,7 @@ pub(super) fn read(
     Ok(())
 }
 
+/// In the order they are hashed.
 const NAMES: [&[u8]; 9] = [
     b"role",
     b"content",
@@ -48,34 +51,26 @@ const NAMES: [&[u8]; 9] = [
     b"refusal",
     b"name",
 ];
-const ROLE: usize = 0;
-const CONTENT: usize = 1;
-/// In the order they are hashed, by their places in [`NAMES`].
-const FURTHER: [(usize, Field); 7] = [
-    (2, Field::ReasoningContent),
-    (3, Field::ReasoningContent),
-    (4, Field::ToolCalls),
-    (5, Field::FunctionCall),
-    (6, Field::ToolCallId),
-    (7, Field::Refusal),
-    (8, Field::Name),
-];
 
-/// One message. Its fields come in any order and are hashed in one, so of a message that was cut
-/// off, what would stand behind a field that is missing is left out.
 fn message(reader: &mut Reader<'_>, encoder: &mut Encoder<'_>) -> Result<(), Stop> {
-    let fields = reader.fields(&NAMES)?;
-    let end = reader.offset();
-    let (role, content) = (fields.settled(ROLE)?, fields.settled(CONTENT)?);
-    let is_user = content::of_message(role, content, content::read, reader, encoder)?;
-    for (name, field) in FURTHER {
-        if let Some(value) = fields.settled(name)? {
-            reader.seek(value);
-            encoder.record(field, reader)?;
-        }
-    }
-    reader.seek(end);
-    if is_user {
+    let is_user = Cell::new(false);
+    encoder.object(reader, &NAMES, |place, reader, encoder| {
+        let field = match place {
+            0 => {
+                is_user.set(encoder.role(reader)?);
+                return Ok(());
+            }
+            1 => return content::read(reader, encoder),
+            2 | 3 => Field::ReasoningContent,
+            4 => Field::ToolCalls,
+            5 => Field::FunctionCall,
+            6 => Field::ToolCallId,
+            7 => Field::Refusal,
+            _ => Field::Name,
+        };
+        encoder.record(field, reader)
+    })?;
+    if is_user.get() {
         encoder.end_first_user_message();
     }
     Ok(())

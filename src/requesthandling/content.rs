@@ -19,27 +19,6 @@ pub(super) fn read(reader: &mut Reader<'_>, encoder: &mut Encoder<'_>) -> Result
     }
 }
 
-/// Reads a message whose role and content, if it has them, begin at `role` and `content`; whether
-/// the role is the user's.
-pub(super) fn of_message(
-    role: Option<usize>,
-    content: Option<usize>,
-    read: impl FnOnce(&mut Reader<'_>, &mut Encoder<'_>) -> Result<(), Stop>,
-    reader: &mut Reader<'_>,
-    encoder: &mut Encoder<'_>,
-) -> Result<bool, Stop> {
-    let mut is_user = false;
-    if let Some(role) = role {
-        reader.seek(role);
-        is_user = encoder.role(reader)?;
-    }
-    if let Some(content) = content {
-        reader.seek(content);
-        read(reader, encoder)?;
-    }
-    Ok(is_user)
-}
-
 const NAMES: [&[u8]; 7] = [
     b"type",
     b"text",
@@ -73,12 +52,33 @@ const TYPES: [(&[u8], usize); 10] = [
 
 /// One part, or a string in its place.
 pub(super) fn part(reader: &mut Reader<'_>, encoder: &mut Encoder<'_>) -> Result<(), Stop> {
-    let start = reader.offset();
     match reader.kind()? {
-        Kind::Text => return encoder.text(reader),
-        Kind::Object => {}
-        Kind::List | Kind::Null | Kind::Scalar => return encoder.record(Field::Part, reader),
+        Kind::Text => encoder.text(reader),
+        Kind::Object => encoder.attempt(reader, quick, thorough),
+        Kind::List | Kind::Null | Kind::Scalar => encoder.record(Field::Part, reader),
     }
+}
+
+/// Reads a part whose type comes first, if its type is known.
+pub(super) fn quick(reader: &mut Reader<'_>, encoder: &mut Encoder<'_>) -> Result<bool, Stop> {
+    let mut wanted = None;
+    let mut was_read = false;
+    let in_order = reader.fields_in_order(&NAMES, |reader, place| {
+        if place == TYPE {
+            wanted = known_place(reader)?;
+            Ok(())
+        } else if wanted == Some(place) {
+            was_read = known(place, reader, encoder)?;
+            Ok(())
+        } else {
+            reader.skip()
+        }
+    })?;
+    Ok(in_order && was_read)
+}
+
+fn thorough(reader: &mut Reader<'_>, encoder: &mut Encoder<'_>) -> Result<(), Stop> {
+    let start = reader.offset();
     let fields = reader.fields(&NAMES)?;
     let end = reader.offset();
     let place = match fields.settled(TYPE)? {
@@ -107,8 +107,10 @@ pub(super) fn part(reader: &mut Reader<'_>, encoder: &mut Encoder<'_>) -> Result
     Ok(())
 }
 
+/// Reads a part's type; where its value stands, if this reads it.
 fn known_place(reader: &mut Reader<'_>) -> Result<Option<usize>, Stop> {
     if reader.kind()? != Kind::Text {
+        reader.skip()?;
         return Ok(None);
     }
     let word = reader.word()?;
@@ -123,7 +125,10 @@ fn known(place: usize, reader: &mut Reader<'_>, encoder: &mut Encoder<'_>) -> Re
             encoder.text(reader)?;
             return Ok(true);
         }
-        TEXT => return Ok(false),
+        TEXT => {
+            reader.skip()?;
+            return Ok(false);
+        }
         IMAGE_URL | SOURCE => Medium::Image,
         VIDEO_URL => Medium::Video,
         _ => Medium::Audio,

@@ -23,6 +23,13 @@ pub trait PromptSink {
     /// The prompt is complete; what follows is another one.
     fn end_prompt(&mut self);
 
+    /// Remembers the present end of the prompt, until [`Self::end_mark`]. Marks nest; no prompt ends
+    /// while one is open.
+    fn mark(&mut self);
+
+    /// Forgets the last mark, and unless it is to be `kept`, what was appended since.
+    fn end_mark(&mut self, kept: bool);
+
     /// Whether more makes no difference, so that nothing more need be read.
     fn is_full(&self) -> bool;
 }
@@ -78,13 +85,19 @@ pub(super) struct Encoder<'s> {
     /// The prompt is text so far and ends in a zero byte, which the padding of a block could be
     /// taken for.
     ends_in_zero: bool,
+    /// Text that is about to be pushed; empty but while a string is read.
+    pieces: Vec<u8>,
 }
+
+/// Bytes of text that are pushed together.
+const PIECES: usize = 2_048;
 
 impl<'s> Encoder<'s> {
     pub(super) fn new(sink: &'s mut dyn PromptSink) -> Self {
         Self {
             sink,
             ends_in_zero: false,
+            pieces: Vec::with_capacity(PIECES),
         }
     }
 
@@ -99,13 +112,67 @@ impl<'s> Encoder<'s> {
     /// The role of a message, where it is text; whether it is the user's.
     pub(super) fn role(&mut self, reader: &mut Reader<'_>) -> Result<bool, Stop> {
         if reader.kind()? != Kind::Text {
+            reader.skip()?;
             return Ok(false);
         }
         let start = reader.offset();
-        let is_user = reader.word()?.is(b"user");
+        let role = reader.word()?;
+        if let Some(bytes) = role.bytes() {
+            self.push_text(bytes);
+        } else {
+            reader.seek(start);
+            self.text(reader)?;
+        }
+        Ok(role.is(b"user"))
+    }
+
+    /// Reads something with `quick`, unless that turns out not to be able to (`false`): then what it
+    /// wrote is taken back and `thorough` reads from the same place.
+    pub(super) fn attempt<'b>(
+        &mut self,
+        reader: &mut Reader<'b>,
+        quick: impl FnOnce(&mut Reader<'b>, &mut Self) -> Result<bool, Stop>,
+        thorough: impl FnOnce(&mut Reader<'b>, &mut Self) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
+        let start = reader.offset();
+        let ends_in_zero = self.ends_in_zero;
+        self.sink.mark();
+        let done = quick(reader, self)?;
+        self.sink.end_mark(done);
+        if done {
+            return Ok(());
+        }
+        self.ends_in_zero = ends_in_zero;
         reader.seek(start);
-        self.text(reader)?;
-        Ok(is_user)
+        thorough(reader, self)
+    }
+
+    /// Reads the values of an object's `names`, in that order, with `field`. One that is missing
+    /// because the object was cut off ends the reading: what would stand behind it is not certain.
+    pub(super) fn object<'b, const N: usize>(
+        &mut self,
+        reader: &mut Reader<'b>,
+        names: &[&[u8]; N],
+        field: impl Fn(usize, &mut Reader<'b>, &mut Self) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
+        self.attempt(
+            reader,
+            |reader, encoder| {
+                reader.fields_in_order(names, |reader, place| field(place, reader, encoder))
+            },
+            |reader, encoder| {
+                let fields = reader.fields(names)?;
+                let end = reader.offset();
+                for place in 0..N {
+                    if let Some(value) = fields.settled(place)? {
+                        reader.seek(value);
+                        field(place, reader, encoder)?;
+                    }
+                }
+                reader.seek(end);
+                Ok(())
+            },
+        )
     }
 
     /// Text that the prompt has, though not the body.
@@ -115,7 +182,23 @@ impl<'s> Encoder<'s> {
 
     /// The text of the string at the reader's place.
     pub(super) fn text(&mut self, reader: &mut Reader<'_>) -> Result<(), Stop> {
-        reader.text(|piece| self.push_text(piece))
+        // A piece ends at every escape, so they are collected.
+        let mut pieces = core::mem::take(&mut self.pieces);
+        let read = reader.text(|piece| {
+            if pieces.len().saturating_add(piece.len()) > PIECES {
+                self.push_text(&pieces);
+                pieces.clear();
+            }
+            if piece.len() < PIECES {
+                pieces.extend_from_slice(piece);
+            } else {
+                self.push_text(piece);
+            }
+        });
+        self.push_text(&pieces);
+        pieces.clear();
+        self.pieces = pieces;
+        read
     }
 
     /// A record of the value at the reader's place, unless it says nothing: null, or empty.

@@ -40,6 +40,10 @@ impl PromptSink for Digest {
 
     fn end_prompt(&mut self) {}
 
+    fn mark(&mut self) {}
+
+    fn end_mark(&mut self, _: bool) {}
+
     fn is_full(&self) -> bool {
         false
     }

@@ -9,7 +9,7 @@ mod scan;
 mod text;
 
 use super::body::{Body, WINDOW_BYTES, Window};
-use scan::plain_len;
+use scan::{RunEnd, is_scalar, is_space, plain_len, run};
 
 /// Why reading stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,9 +78,14 @@ pub(super) struct Word {
 }
 
 impl Word {
+    /// All of it, unless it is too long.
+    pub(super) fn bytes(&self) -> Option<&[u8]> {
+        self.bytes.get(..self.len)
+    }
+
     /// Whether it is `other`.
     pub(super) fn is(&self, other: &[u8]) -> bool {
-        self.bytes.get(..self.len) == Some(other)
+        self.bytes() == Some(other)
     }
 
     fn push(&mut self, piece: &[u8]) {
@@ -189,10 +194,59 @@ impl<'b> Reader<'b> {
         }
     }
 
+    /// Enters an object and calls `each` at the value of every one of `names`, which must read or
+    /// pass it, as long as they come in the order of the names and none comes twice. Whether all
+    /// did; where not, or where the object was cut off, [`Self::fields`] tells more.
+    pub(super) fn fields_in_order(
+        &mut self,
+        names: &[&[u8]],
+        mut each: impl FnMut(&mut Self, usize) -> Result<(), Stop>,
+    ) -> Result<bool, Stop> {
+        let mut next = 0;
+        let mut in_order = || -> Result<bool, Stop> {
+            if self.kind()? != Kind::Object {
+                return Err(Stop::UnknownShape);
+            }
+            self.window.advance(1);
+            if self.take_token(b'}')? {
+                return Ok(true);
+            }
+            loop {
+                let place = self.key(names)?;
+                self.expect_token(b':')?;
+                match place {
+                    None => self.skip()?,
+                    Some(place) if place < next => return Ok(false),
+                    Some(place) => {
+                        self.peek()?;
+                        each(self, place)?;
+                        next = place.saturating_add(1);
+                    }
+                }
+                if self.take_token(b'}')? {
+                    return Ok(true);
+                }
+                self.expect_token(b',')?;
+            }
+        };
+        match in_order() {
+            Err(Stop::CutOff) => Ok(false),
+            other => other,
+        }
+    }
+
     /// Reads a key; its place among `names`.
     fn key(&mut self, names: &[&[u8]]) -> Result<Option<usize>, Stop> {
         if self.peek()? != b'"' {
             return Err(Stop::Malformed);
+        }
+        let inside = self.window.rest().get(1..).unwrap_or_default();
+        let len = plain_len(inside);
+        if inside.get(len) == Some(&b'"') {
+            let key = inside.get(..len);
+            let place = names.iter().position(|&name| Some(name) == key);
+            self.window.advance(len.saturating_add(2));
+            return Ok(place);
         }
         let key = self.word()?;
         Ok(names.iter().position(|&name| key.is(name)))
@@ -259,26 +313,17 @@ impl<'b> Reader<'b> {
     }
 
     fn pass_nested(&mut self, push: &mut impl FnMut(&[u8])) -> Result<(), Stop> {
-        let mut depth: usize = 0;
+        let mut depth = 0;
         loop {
-            match self.peek()? {
-                b'"' => self.pass_text(push)?,
-                byte => {
-                    self.window.advance(1);
-                    push(&[byte]);
-                    match byte {
-                        b'{' | b'[' => depth = depth.saturating_add(1),
-                        b'}' | b']' => {
-                            depth = depth.saturating_sub(1);
-                            if depth == 0 {
-                                return Ok(());
-                            }
-                        }
-                        b',' | b':' => {}
-                        byte if is_scalar(byte) => {}
-                        _ => return Err(Stop::Malformed),
-                    }
-                }
+            let rest = self.window.rest();
+            let (len, end) = run(rest, &mut depth);
+            push(rest.get(..len).unwrap_or_default());
+            self.window.advance(len);
+            match end {
+                RunEnd::Closed => return Ok(()),
+                RunEnd::Quote => self.pass_text(push)?,
+                RunEnd::Other => return Err(Stop::Malformed),
+                RunEnd::Bytes | RunEnd::Space => self.peek().map(drop)?,
             }
         }
     }
@@ -289,7 +334,7 @@ impl<'b> Reader<'b> {
         push(b"\"");
         loop {
             let rest = self.window.rest();
-            let len = plain_len(rest);
+            let len = escaped_len(rest);
             push(rest.get(..len).unwrap_or_default());
             self.window.advance(len);
             match self.next()? {
@@ -297,6 +342,7 @@ impl<'b> Reader<'b> {
                     push(b"\"");
                     return Ok(());
                 }
+                // Only where the window ends is an escape left.
                 b'\\' => {
                     let escaped = self.next()?;
                     push(&[b'\\', escaped]);
@@ -322,7 +368,15 @@ impl<'b> Reader<'b> {
     }
 
     /// The next byte that is no white space, which is not passed.
+    #[inline]
     fn peek(&mut self) -> Result<u8, Stop> {
+        match self.window.first() {
+            Some(byte) if !is_space(byte) => Ok(byte),
+            _ => self.peek_further(),
+        }
+    }
+
+    fn peek_further(&mut self) -> Result<u8, Stop> {
         loop {
             let rest = self.window.rest();
             let Some(&first) = rest.first() else {
@@ -380,11 +434,17 @@ impl<'b> Reader<'b> {
     }
 }
 
-const fn is_space(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
-}
-
-/// Numbers, literals, and the `NaN` and `Infinity` of some servers.
-const fn is_scalar(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.')
+/// Bytes of a string up to its end, escapes included, or to where the bytes end.
+fn escaped_len(bytes: &[u8]) -> usize {
+    let mut len: usize = 0;
+    loop {
+        let rest = bytes.get(len..).unwrap_or_default();
+        let plain = plain_len(rest);
+        len = len.saturating_add(plain);
+        let escape = rest.get(plain..).unwrap_or_default();
+        if escape.first() != Some(&b'\\') || escape.len() < 2 {
+            return len;
+        }
+        len = len.saturating_add(2);
+    }
 }

@@ -32,7 +32,7 @@ const FORMAT: usize = 2;
 const FILE_ID: usize = 3;
 
 /// Reads a medium: its address as a string, or an object that holds an address or the data.
-/// Whether it has either form.
+/// Whether it has either form; it is passed in any case.
 pub(super) fn read(
     medium: Medium,
     reader: &mut Reader<'_>,
@@ -60,7 +60,10 @@ pub(super) fn read(
                 return Ok(false);
             }
         }
-        Kind::List | Kind::Null | Kind::Scalar => return Ok(false),
+        Kind::List | Kind::Null | Kind::Scalar => {
+            reader.skip()?;
+            return Ok(false);
+        }
     }
     let (field, tokens) = match medium {
         Medium::Image => (Field::Image, content.image_tokens()),

@@ -3,6 +3,8 @@
 //! A text-only conversation hashes as the chat that servers make of it. Where clients mark what to
 //! cache is left out: the marks move with every turn.
 
+use core::cell::Cell;
+
 use super::content;
 use super::encoder::{Encoder, Field};
 use super::json::{Kind, Reader, Stop};
@@ -77,12 +79,15 @@ fn is_billing_header(reader: &mut Reader<'_>) -> Result<bool, Stop> {
 }
 
 fn message(reader: &mut Reader<'_>, encoder: &mut Encoder<'_>) -> Result<(), Stop> {
-    let fields = reader.fields(&[b"role", b"content"])?;
-    let end = reader.offset();
-    let (role, content) = (fields.settled(0)?, fields.settled(1)?);
-    let is_user = content::of_message(role, content, blocks, reader, encoder)?;
-    reader.seek(end);
-    if is_user {
+    let is_user = Cell::new(false);
+    encoder.object(reader, &[b"role", b"content"], |place, reader, encoder| {
+        if place == 0 {
+            is_user.set(encoder.role(reader)?);
+            return Ok(());
+        }
+        blocks(reader, encoder)
+    })?;
+    if is_user.get() {
         encoder.end_first_user_message();
     }
     Ok(())
@@ -102,49 +107,42 @@ const NAMES: [&[u8]; 8] = [
     b"type",
     b"tool_use_id",
     b"is_error",
-    b"content",
     b"id",
     b"name",
     b"input",
     b"thinking",
+    b"content",
 ];
 const TYPE: usize = 0;
-const CONTENT: usize = 3;
+const CONTENT: usize = 7;
 
 /// What a block of a type of its own is hashed as, in this order; by places in [`NAMES`].
 const RESULT: [(usize, Field); 2] = [(1, Field::ToolCallId), (2, Field::IsError)];
-const USE: [(usize, Field); 3] = [(4, Field::ToolUse), (5, Field::Name), (6, Field::ToolCalls)];
-const THINKING: [(usize, Field); 1] = [(7, Field::ReasoningContent)];
+const USE: [(usize, Field); 3] = [(3, Field::ToolUse), (4, Field::Name), (5, Field::ToolCalls)];
+const THINKING: [(usize, Field); 1] = [(6, Field::ReasoningContent)];
 
 fn block(reader: &mut Reader<'_>, encoder: &mut Encoder<'_>) -> Result<(), Stop> {
-    let start = reader.offset();
     if reader.kind()? != Kind::Object {
         return content::part(reader, encoder);
     }
+    // Most are text, as in other APIs.
+    encoder.attempt(reader, content::quick, own_block)
+}
+
+fn own_block(reader: &mut Reader<'_>, encoder: &mut Encoder<'_>) -> Result<(), Stop> {
+    let start = reader.offset();
     let fields = reader.fields(&NAMES)?;
     let end = reader.offset();
-    let mut records: &[(usize, Field)] = &[];
-    let mut is_result = false;
-    if let Some(kind) = fields.settled(TYPE)? {
-        reader.seek(kind);
-        let word = if reader.kind()? == Kind::Text {
-            reader.word()?
-        } else {
-            return again(start, reader, encoder);
-        };
-        is_result = word.is(b"tool_result");
-        records = if is_result {
-            &RESULT
-        } else if word.is(b"tool_use") {
-            &USE
-        } else if word.is(b"thinking") {
-            &THINKING
-        } else {
-            records
-        };
-    }
+    let records = match fields.settled(TYPE)? {
+        Some(kind) => {
+            reader.seek(kind);
+            records(reader)?
+        }
+        None => &[],
+    };
     if records.is_empty() {
-        return again(start, reader, encoder);
+        reader.seek(start);
+        return content::part(reader, encoder);
     }
     for &(name, field) in records {
         if let Some(value) = fields.settled(name)? {
@@ -152,7 +150,9 @@ fn block(reader: &mut Reader<'_>, encoder: &mut Encoder<'_>) -> Result<(), Stop>
             encoder.record(field, reader)?;
         }
     }
-    if is_result && let Some(content) = fields.settled(CONTENT)? {
+    if *records == RESULT
+        && let Some(content) = fields.settled(CONTENT)?
+    {
         reader.seek(content);
         content::read(reader, encoder)?;
     }
@@ -160,8 +160,18 @@ fn block(reader: &mut Reader<'_>, encoder: &mut Encoder<'_>) -> Result<(), Stop>
     Ok(())
 }
 
-/// A block that other APIs know as a part.
-fn again(start: usize, reader: &mut Reader<'_>, encoder: &mut Encoder<'_>) -> Result<(), Stop> {
-    reader.seek(start);
-    content::part(reader, encoder)
+/// What a block of the type at the reader's place is hashed as; nothing for the types that other
+/// APIs know as parts.
+fn records(reader: &mut Reader<'_>) -> Result<&'static [(usize, Field)], Stop> {
+    if reader.kind()? != Kind::Text {
+        return Ok(&[]);
+    }
+    let kind = reader.word()?;
+    let own: [(&[u8], &[(usize, Field)]); 3] = [
+        (b"tool_result", &RESULT),
+        (b"tool_use", &USE),
+        (b"thinking", &THINKING),
+    ];
+    let found = own.iter().find(|(name, _)| kind.is(name));
+    Ok(found.map_or(&[], |&(_, records)| records))
 }

@@ -1,6 +1,8 @@
 //! `/v1/responses`: instructions are the system message, a string input is the user's, and items
 //! that are messages are read as a chat's.
 
+use core::cell::Cell;
+
 use super::content;
 use super::encoder::{Encoder, Field};
 use super::json::{Kind, Reader, Stop};
@@ -56,10 +58,9 @@ fn input(reader: &mut Reader<'_>, encoder: &mut Encoder<'_>) -> Result<(), Stop>
     }
 }
 
-const NAMES: [&[u8]; 3] = [b"role", b"content", b"type"];
-const ROLE: usize = 0;
-const CONTENT: usize = 1;
-const TYPE: usize = 2;
+const NAMES: [&[u8]; 2] = [b"type", b"role"];
+const TYPE: usize = 0;
+const ROLE: usize = 1;
 
 /// A message, or a call, its result, or reasoning: these are hashed as their JSON.
 fn item(reader: &mut Reader<'_>, encoder: &mut Encoder<'_>) -> Result<(), Stop> {
@@ -68,7 +69,6 @@ fn item(reader: &mut Reader<'_>, encoder: &mut Encoder<'_>) -> Result<(), Stop> 
         return Err(Stop::UnknownShape);
     }
     let fields = reader.fields(&NAMES)?;
-    let end = reader.offset();
     let is_message = match fields.get(TYPE) {
         Some(kind) => {
             reader.seek(kind);
@@ -77,14 +77,19 @@ fn item(reader: &mut Reader<'_>, encoder: &mut Encoder<'_>) -> Result<(), Stop> 
         // Clients may leave it out, so the first messages need not say it.
         None => fields.get(ROLE).is_some(),
     };
+    reader.seek(start);
     if !is_message {
-        reader.seek(start);
         return encoder.record(Field::Item, reader);
     }
-    let (role, content) = (fields.settled(ROLE)?, fields.settled(CONTENT)?);
-    let is_user = content::of_message(role, content, content::read, reader, encoder)?;
-    reader.seek(end);
-    if is_user {
+    let is_user = Cell::new(false);
+    encoder.object(reader, &[b"role", b"content"], |place, reader, encoder| {
+        if place == 0 {
+            is_user.set(encoder.role(reader)?);
+            return Ok(());
+        }
+        content::read(reader, encoder)
+    })?;
+    if is_user.get() {
         encoder.end_first_user_message();
     }
     Ok(())

@@ -20,6 +20,8 @@ struct Read {
     open: Vec<u8>,
     /// Bytes of the first prompt up to the end of the first user message.
     first_user_end: Option<usize>,
+    /// Lengths of `open` that may be gone back to.
+    marks: Vec<usize>,
 }
 
 impl PromptSink for Read {
@@ -37,6 +39,17 @@ impl PromptSink for Read {
         self.prompts.push(core::mem::take(&mut self.open));
     }
 
+    fn mark(&mut self) {
+        self.marks.push(self.open.len());
+    }
+
+    fn end_mark(&mut self, kept: bool) {
+        let mark = self.marks.pop().unwrap();
+        if !kept {
+            self.open.truncate(mark);
+        }
+    }
+
     fn is_full(&self) -> bool {
         false
     }
@@ -50,6 +63,7 @@ fn read_with(request: Result<Request<'_>, ParseError>) -> Result<Read, ParseErro
         ..Read::default()
     };
     request.read_prompts(&mut read)?;
+    read.marks.clear();
     Ok(read)
 }
 

@@ -12,6 +12,8 @@ pub struct Prompts {
     pub whole: Vec<Vec<u8>>,
     /// The beginning of one that was cut off.
     pub cut_off: Vec<u8>,
+    /// Lengths of `cut_off` that may be gone back to.
+    marks: Vec<usize>,
 }
 
 impl Prompts {
@@ -24,6 +26,7 @@ impl Prompts {
             ..Self::default()
         };
         request.read_prompts(&mut prompts)?;
+        prompts.marks.clear();
         Ok(prompts)
     }
 
@@ -55,6 +58,17 @@ impl PromptSink for Prompts {
 
     fn end_prompt(&mut self) {
         self.whole.push(std::mem::take(&mut self.cut_off));
+    }
+
+    fn mark(&mut self) {
+        self.marks.push(self.cut_off.len());
+    }
+
+    fn end_mark(&mut self, kept: bool) {
+        let mark = self.marks.pop().expect("a mark");
+        if !kept {
+            self.cut_off.truncate(mark);
+        }
     }
 
     fn is_full(&self) -> bool {

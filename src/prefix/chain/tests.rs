@@ -259,3 +259,33 @@ fn without_a_user_message_the_anchor_is_the_sixteenth_block_at_most() {
         chain(64 * 40).blocks.get(15).copied()
     );
 }
+
+#[test]
+fn what_was_appended_since_a_mark_can_be_taken_back() {
+    let seed = Seed::new("m", None);
+    for before in [0, 10, 64, 70, 200] {
+        for after in [0, 10, 64, 500] {
+            let mut builder = ChainBuilder::new(16, UNBOUNDED);
+            builder.push(&vec![b'a'; before]);
+            builder.mark();
+            builder.push(b"kept");
+            builder.mark();
+            builder.push(&vec![b'x'; after]);
+            builder.end_mark(false);
+            builder.end_mark(true);
+            builder.mark();
+            builder.push(&vec![b'y'; after]);
+            builder.mark();
+            builder.push(b"z");
+            builder.end_mark(true);
+            builder.end_mark(false);
+            builder.push(&[b'b'; 100]);
+            let text = [&vec![b'a'; before], &b"kept"[..], &[b'b'; 100]].concat();
+            assert_eq!(
+                numbers(&whole(builder, seed)),
+                hashes(seed, 16, &text),
+                "{before} {after}"
+            );
+        }
+    }
+}

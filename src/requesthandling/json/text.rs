@@ -1,7 +1,7 @@
 //! Strings and whole numbers, as what they mean.
 
-use super::scan::plain_len;
-use super::{Kind, Reader, Stop, is_scalar};
+use super::scan::{is_scalar, plain_len};
+use super::{Kind, Reader, Stop};
 
 impl Reader<'_> {
     /// Reads a string and hands out what it says, in pieces. A surrogate without its other half
@@ -19,25 +19,26 @@ impl Reader<'_> {
         let mut half = None;
         loop {
             let rest = self.window.rest();
-            let len = plain_len(rest);
-            if let Some(high) = half.take_if(|_| len > 0) {
-                encode(high, &mut push);
-            }
-            push(rest.get(..len).unwrap_or_default());
+            let len = if half.is_none() {
+                plain_text(rest, &mut push)
+            } else {
+                0
+            };
             self.window.advance(len);
             match self.next()? {
                 b'\\' => {
                     let unit = self.escape()?;
                     half = join(half, unit, &mut push);
                 }
-                b'"' => {
-                    if let Some(high) = half {
+                end => {
+                    if let Some(high) = half.take() {
                         encode(high, &mut push);
                     }
-                    return Ok(());
+                    if end == b'"' {
+                        return Ok(());
+                    }
+                    push(&[end]);
                 }
-                // The next window begins in plain text.
-                other => push(&[other]),
             }
         }
     }
@@ -56,23 +57,19 @@ impl Reader<'_> {
 
     /// What stands behind a backslash, as a UTF-16 unit.
     fn escape(&mut self) -> Result<u32, Stop> {
-        Ok(match self.next()? {
-            b'b' => 0x08,
-            b'f' => 0x0C,
-            b'n' => 0x0A,
-            b'r' => 0x0D,
-            b't' => 0x09,
-            b'u' => {
-                let mut unit = 0;
-                for _ in 0..4 {
-                    let digit = char::from(self.next()?).to_digit(16);
-                    unit = unit << 4 | digit.ok_or(Stop::Malformed)?;
-                }
-                unit
-            }
-            other @ (b'"' | b'\\' | b'/') => u32::from(other),
-            _ => return Err(Stop::Malformed),
-        })
+        let letter = self.next()?;
+        if let Some(byte) = simple_escape(letter) {
+            return Ok(u32::from(byte));
+        }
+        if letter != b'u' {
+            return Err(Stop::Malformed);
+        }
+        let mut unit = 0;
+        for _ in 0..4 {
+            let digit = char::from(self.next()?).to_digit(16);
+            unit = unit << 4 | digit.ok_or(Stop::Malformed)?;
+        }
+        Ok(unit)
     }
 
     /// Reads a number that a token id can be.
@@ -97,6 +94,38 @@ impl Reader<'_> {
             Err(Stop::UnknownShape)
         }
     }
+}
+
+/// Hands out what `bytes` say, up to the end of the string, an escape of four digits, or the end of
+/// the bytes; how many were read.
+fn plain_text(bytes: &[u8], push: &mut impl FnMut(&[u8])) -> usize {
+    let mut len: usize = 0;
+    loop {
+        let rest = bytes.get(len..).unwrap_or_default();
+        let plain = plain_len(rest);
+        push(rest.get(..plain).unwrap_or_default());
+        len = len.saturating_add(plain);
+        let escaped = match rest.get(plain..) {
+            Some([b'\\', escaped, ..]) => simple_escape(*escaped),
+            _ => None,
+        };
+        let Some(escaped) = escaped else { return len };
+        push(&[escaped]);
+        len = len.saturating_add(2);
+    }
+}
+
+/// The character that a letter behind a backslash stands for.
+const fn simple_escape(letter: u8) -> Option<u8> {
+    Some(match letter {
+        b'b' => 0x08,
+        b'f' => 0x0C,
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        b'"' | b'\\' | b'/' => letter,
+        _ => return None,
+    })
 }
 
 /// Takes a unit that may be the second half of `half`; returns a new first half.

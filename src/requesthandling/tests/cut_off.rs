@@ -58,7 +58,10 @@ fn fields_that_may_still_come_hold_back_what_would_stand_behind_them() {
         b"userauser"
     );
     // Tool calls come after a content that there may be, or not.
-    assert_eq!(known(r#"{"role":"assistant","tool_calls":[{"id"#), b"usera");
+    assert_eq!(
+        known(r#"{"role":"assistant","tool_calls":[{"id"#),
+        b"useraassistant"
+    );
     assert_eq!(
         known(r#"{"role":"assistant","content":"b","tool_calls":[{"#),
         b"useraassistantb"

@@ -171,6 +171,12 @@ impl PromptSink for Small {
 
     fn end_prompt(&mut self) {}
 
+    fn mark(&mut self) {}
+
+    fn end_mark(&mut self, kept: bool) {
+        assert!(kept);
+    }
+
     fn is_full(&self) -> bool {
         self.0.len() >= 2
     }
