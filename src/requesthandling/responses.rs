@@ -8,9 +8,7 @@ use super::encoder::{Encoder, Field};
 use super::json::{Kind, Reader, Stop};
 use super::keys::{Key, TopLevel};
 
-/// The response gone on from is the whole conversation before this input.
-const HEAD: [(Key, Field); 6] = [
-    (Key::PreviousResponse, Field::PreviousResponse),
+const HEAD: [(Key, Field); 5] = [
     (Key::Conversation, Field::Conversation),
     (Key::Prompt, Field::PromptTemplate),
     (Key::Tools, Field::Tools),
@@ -23,10 +21,13 @@ pub(super) fn read(
     reader: &mut Reader<'_>,
     encoder: &mut Encoder<'_>,
 ) -> Result<(), Stop> {
-    let is_empty = [Key::Input, Key::Prompt, Key::PreviousResponse]
-        .iter()
-        .all(|&key| body.get(key).is_none());
-    if is_empty {
+    if body.find(Key::PreviousResponse, reader) && reader.kind()? == Kind::Text {
+        // The conversation so far is with the server that gave this response, and nowhere else.
+        encoder.record(Field::PreviousResponse, reader)?;
+        encoder.end_prompt();
+        return Ok(());
+    }
+    if body.get(Key::Input).is_none() && body.get(Key::Prompt).is_none() {
         return Err(Stop::UnknownShape);
     }
     body.record(&HEAD, reader, encoder)?;

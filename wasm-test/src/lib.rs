@@ -8,6 +8,7 @@ pub mod host;
 pub mod prompts;
 mod repository;
 pub mod scenario;
+pub mod shapes;
 pub mod sim;
 pub mod testbed;
 pub mod wasm;
