@@ -30,6 +30,7 @@ use core::ops::Range;
 pub use api::Api;
 pub use body::{Body, WINDOW_BYTES};
 pub use encoder::PromptSink;
+pub use responses::continue_from;
 
 use self::encoder::Encoder;
 use self::json::{Kind, Reader, Stop};

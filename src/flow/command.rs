@@ -37,6 +37,9 @@ pub enum Command {
     /// Let the stream read this many bytes of the held body, in a
     /// [`super::Event::RequestBodyRead`]; that event's step then counts instead of this one.
     ReadBody(usize),
+    /// Let the stream see this many bytes of the response's body, in a
+    /// [`super::Event::ResponseBodyRead`]; that event's step then counts instead of this one.
+    ReadResponseBody(usize),
     /// Change the held body.
     ReplaceBody(Replacement),
     /// Answer the client; the request goes nowhere.

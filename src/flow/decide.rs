@@ -1,7 +1,7 @@
 //! The decision: from a held request to an endpoint.
 
 use super::command::{Command, Count, Replacement};
-use super::prompt::{self, Model, Prompt};
+use super::prompt::{self, Continued, Model, Prompt};
 use super::request::Request;
 use super::router::Router;
 use super::stream::Held;
@@ -28,6 +28,8 @@ pub(super) enum Outcome {
         ticket: Option<Ticket>,
         /// What the client may see of it.
         debug: Option<Debug>,
+        /// Other requests can go on from the response.
+        continued: Option<Continued>,
     },
 }
 
@@ -59,6 +61,7 @@ pub(super) fn by_prompt(
         pool,
         chain,
         model,
+        continued,
         reason,
     } = prompt;
     let rewrite = rewrite(&model, content_length, buffered);
@@ -67,6 +70,7 @@ pub(super) fn by_prompt(
         chain,
         model,
         fills_cache: api.fills_cache(),
+        continued,
         tie: request.tie,
         reason,
     };
@@ -116,6 +120,7 @@ pub(super) fn by_load(
         chain: Chain::default(),
         model: Model::default(),
         fills_cache: false,
+        continued: None,
         tie: request.tie,
         reason,
     };
@@ -129,6 +134,7 @@ struct Plan {
     model: Model,
     /// The server has the prompt in its cache afterwards.
     fills_cache: bool,
+    continued: Option<Continued>,
     tie: TieKey,
     reason: Reason,
 }
@@ -139,6 +145,7 @@ fn route(router: &mut Router, plan: Plan, now: Timestamp, commands: &mut Vec<Com
         chain,
         model,
         fills_cache,
+        continued,
         tie,
         reason,
     } = plan;
@@ -185,6 +192,7 @@ fn route(router: &mut Router, plan: Plan, now: Timestamp, commands: &mut Vec<Com
         pool,
         ticket,
         debug,
+        continued,
     }
 }
 
@@ -208,6 +216,7 @@ fn without_choice(
         pool,
         ticket: None,
         debug: debug_headers.then_some(Debug { reason, pick: None }),
+        continued: None,
     }
 }
 

@@ -42,6 +42,8 @@ pub enum Event<'a> {
     },
     /// Bytes of the response's body came.
     ResponseBody,
+    /// The bytes a [`super::Command::ReadResponseBody`] asked for.
+    ResponseBodyRead(Vec<u8>),
     /// Nothing more will happen.
     Finished {
         /// The server broke the response off after it had begun.

@@ -5,8 +5,8 @@ use core::ops::Range;
 use super::request::Request as Head;
 use super::router::Router;
 use crate::config::{ModelConfig, PrefixConfig};
-use crate::prefix::{Chain, ChainBuilder, Contents, Seed};
-use crate::requesthandling::{Api, Body, ParseError, PromptSink, Request};
+use crate::prefix::{BlockHash, Chain, ChainBuilder, Contents, Seed};
+use crate::requesthandling::{Api, Body, ParseError, PromptSink, Request, continue_from};
 use crate::telemetry::Reason;
 
 /// A body that was read.
@@ -16,7 +16,26 @@ pub(super) struct Prompt {
     /// Empty where no prompt was read.
     pub(super) chain: Chain,
     pub(super) model: Model,
+    /// Set where other requests can go on from the response.
+    pub(super) continued: Option<Continued>,
     pub(super) reason: Reason,
+}
+
+/// How a request is hashed that goes on from a response.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Continued {
+    seed: Seed,
+    block_tokens: u32,
+}
+
+impl Continued {
+    /// The blocks of a request that goes on from the response that begins with `start`, none where
+    /// it has no id.
+    pub(super) fn blocks(self, start: &[u8]) -> Vec<BlockHash> {
+        let mut sink = Blocks(ChainBuilder::new(self.block_tokens, u32::MAX));
+        continue_from(start, &mut sink);
+        sink.0.finish().chain(self.seed).blocks
+    }
 }
 
 /// The model a request is for.
@@ -48,6 +67,7 @@ pub(super) fn read(
                 pool: *head.pools.first()?,
                 chain: Chain::default(),
                 model: Model::default(),
+                continued: None,
                 reason: reason(Some(error), true, truncated),
             });
         }
@@ -65,11 +85,16 @@ pub(super) fn read(
     let key = contents.conversation().unwrap_or(head.tie.0);
     let model = Model::new(&request, logical, key);
     let chain = contents.chain(model.seed);
+    let continued = (api == Api::Responses).then_some(Continued {
+        seed: model.seed,
+        block_tokens: config.prefix.block_tokens,
+    });
     let reason = reason(error, chain.blocks.is_empty(), truncated);
     Some(Prompt {
         pool,
         chain,
         model,
+        continued,
         reason,
     })
 }

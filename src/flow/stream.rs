@@ -6,6 +6,7 @@ use super::command::{Action, Command, Count, Step};
 use super::decide::{self, Outcome};
 use super::delivery::BodyDelivery;
 use super::event::{Event, Headers};
+use super::prompt::Continued;
 use super::request::{Request, content_length, strip_control_headers, unreadable};
 use super::router::Router;
 use crate::requestcontrol::{Moved, Pool, Served, Ticket};
@@ -60,6 +61,8 @@ struct Routed {
     /// Absent where no endpoint is known.
     ticket: Option<Ticket>,
     debug: Option<decide::Debug>,
+    /// Set where other requests can go on from the response.
+    continued: Option<Continued>,
     response_began: bool,
 }
 
@@ -99,6 +102,7 @@ impl Stream {
                 self.response_headers(router, response, now)
             }
             Event::ResponseBody => self.response_body(router),
+            Event::ResponseBodyRead(start) => self.response_body_read(router, &start),
             Event::Finished { upstream_reset } => self.finished(router, upstream_reset, now),
         }
     }
@@ -265,11 +269,13 @@ impl Stream {
                 pool,
                 ticket,
                 debug,
+                continued,
             } => State::Routed(Routed {
                 pool,
                 request_id,
                 ticket,
                 debug,
+                continued,
                 response_began: false,
             }),
         };
@@ -331,6 +337,29 @@ impl Stream {
         {
             ticket.answered(state);
         }
+        let mut step = Step::default();
+        if let State::Routed(Routed {
+            continued: Some(_), ..
+        }) = &self.state
+        {
+            step.commands
+                .push(Command::ReadResponseBody(RESPONSE_START));
+        }
+        step
+    }
+
+    /// Remembers who gave the response that begins with `start`.
+    fn response_body_read(&mut self, router: &mut Router, start: &[u8]) -> Step {
+        if let State::Routed(Routed {
+            pool,
+            ticket: Some(ticket),
+            continued: Some(continued),
+            ..
+        }) = &self.state
+            && let Some(state) = router.pool_mut(*pool)
+        {
+            ticket.remember(state, &continued.blocks(start));
+        }
         Step::default()
     }
 
@@ -380,6 +409,9 @@ fn passed_over(pool: &mut Pool, moved: Moved) -> Option<Command> {
         config.name, config.cluster
     )))
 }
+
+/// Bytes of a response that are looked at: its id comes first.
+const RESPONSE_START: usize = 512;
 
 fn read_body(len: usize) -> Step {
     Step {

@@ -27,6 +27,7 @@ pub(super) enum HeaderMap {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Buffer {
     RequestBody = 0,
+    ResponseBody = 1,
     HttpCallResponseBody = 4,
     PluginConfiguration = 7,
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types;
 
-use super::abi::{self, HeaderMap};
+use super::abi::{self, Buffer, HeaderMap};
 use super::body::{HeldBody, replace};
 use super::root::Shared;
 use crate::flow::{Action, CONTROL_HEADERS, Command, Count, Event, Headers, Router, Step, Stream};
@@ -138,6 +138,10 @@ pub(super) fn run(shared: &Shared, stream: &RefCell<Stream>, event: Event<'_>) -
             Event::RequestBodyRead(&mut HeldBody { len }),
         );
     }
+    if let Some(&Command::ReadResponseBody(len)) = step.commands.first() {
+        let start = abi::buffer(Buffer::ResponseBody, len).unwrap_or_default();
+        step = step_of(shared, stream, Event::ResponseBodyRead(start));
+    }
     if step.commands.iter().any(is_decision)
         && let Ok(metrics) = shared.metrics.try_borrow()
     {
@@ -255,7 +259,7 @@ fn obey(shared: &Shared, command: Command) {
             Ok(())
         }
         // Answered by `handle`.
-        Command::ReadBody(_) => Ok(()),
+        Command::ReadBody(_) | Command::ReadResponseBody(_) => Ok(()),
     };
     if let Err(error) = done {
         log::debug!("the host refused a call: {error:?}");

@@ -114,6 +114,15 @@ impl Ticket {
         }
     }
 
+    /// `blocks` are with who serves the request, too: another request can go on from this one's
+    /// answer.
+    pub fn remember(&self, pool: &mut Pool, blocks: &[BlockHash]) {
+        if let Some(endpoint) = self.endpoint() {
+            pool.index.record(endpoint, blocks);
+            pool.index.confirm(endpoint, blocks);
+        }
+    }
+
     /// The server broke the response off.
     pub fn broken_off(&self, pool: &mut Pool, now: Timestamp) {
         if let Some(endpoint) = self.endpoint() {

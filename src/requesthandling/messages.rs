@@ -167,11 +167,10 @@ fn records(reader: &mut Reader<'_>) -> Result<&'static [(usize, Field)], Stop> {
         return Ok(&[]);
     }
     let kind = reader.word()?;
-    let own: [(&[u8], &[(usize, Field)]); 3] = [
-        (b"tool_result", &RESULT),
-        (b"tool_use", &USE),
-        (b"thinking", &THINKING),
-    ];
-    let found = own.iter().find(|(name, _)| kind.is(name));
-    Ok(found.map_or(&[], |&(_, records)| records))
+    Ok(match kind.bytes() {
+        Some(b"tool_result") => &RESULT,
+        Some(b"tool_use") => &USE,
+        Some(b"thinking") => &THINKING,
+        _ => &[],
+    })
 }

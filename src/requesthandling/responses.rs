@@ -4,7 +4,7 @@
 use core::cell::Cell;
 
 use super::content;
-use super::encoder::{Encoder, Field};
+use super::encoder::{Encoder, Field, PromptSink};
 use super::json::{Kind, Reader, Stop};
 use super::keys::{Key, TopLevel};
 
@@ -40,6 +40,28 @@ pub(super) fn read(
     }
     encoder.end_prompt();
     Ok(())
+}
+
+/// Writes the prompt of a request that goes on from the response that begins with `start`, as JSON
+/// or as the first event of a stream: its id, the first there is. Nothing where there is none.
+pub fn continue_from(start: &[u8], sink: &mut dyn PromptSink) {
+    let Some(id) = first_id(start) else { return };
+    let mut encoder = Encoder::new(sink);
+    encoder.record_bytes(Field::PreviousResponse, id);
+    encoder.end_prompt();
+}
+
+/// The first value of a key `id`, quotes included, if it is a string without escapes.
+fn first_id(start: &[u8]) -> Option<&[u8]> {
+    const KEY: &[u8] = b"\"id\"";
+    let at = start.windows(KEY.len()).position(|bytes| bytes == KEY)?;
+    let value = start.get(at.saturating_add(KEY.len())..)?;
+    let value = value.trim_ascii_start().strip_prefix(b":")?;
+    let value = value.trim_ascii_start();
+    let text = value.strip_prefix(b"\"")?;
+    let end = text.iter().position(|byte| matches!(byte, b'"' | b'\\'))?;
+    let is_whole = text.get(end) == Some(&b'"');
+    value.get(..end.saturating_add(2)).filter(|_| is_whole)
 }
 
 fn input(reader: &mut Reader<'_>, encoder: &mut Encoder<'_>) -> Result<(), Stop> {

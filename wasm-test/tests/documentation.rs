@@ -206,7 +206,11 @@ fn plugin_config_yaml_spells_out_every_key_with_its_default() {
         let Some(default) = key.default else { continue };
         let default: Value = serde_json::from_str(default).expect("JSON");
         // A list whose entries are spelled out is not the empty one it is without.
-        let is_spelled_out = |value: &Value| value.as_array().is_some_and(|list| list.iter().any(Value::is_object));
+        let is_spelled_out = |value: &Value| {
+            value
+                .as_array()
+                .is_some_and(|list| list.iter().any(Value::is_object))
+        };
         if default == json!([]) && is_spelled_out(&found[key.path]) {
             continue;
         }

@@ -202,7 +202,7 @@ async fn a_body_over_max_buffered_bytes_is_routed_by_the_part_read() {
 async fn an_unknown_path_is_routed_by_load() {
     let testbed = Testbed::with_servers(2).start().await;
     let body = json_body(1_000);
-    for path in ["/v1/embeddings", "/v1/completions/extra", "/v1/", "/v1"] {
+    for path in ["/v1/files", "/v1/completions/extra", "/v1/", "/v1"] {
         let request = testbed.post(path, body.clone());
         let answer = routed(&testbed, request, &body, "unknown_path").await;
         assert_eq!(answer.status, 404, "the server's own word");
