@@ -34,7 +34,10 @@ async fn post(testbed: &Testbed, path: &str, body: &Value) -> Answer {
 /// Sends the turns of many conversations; each but the first must go where the one before went, and
 /// find it in that server's cache.
 async fn follow(path: &str, turns: impl Fn(&str) -> [Value; 2]) {
-    let testbed = Testbed::with_servers(4).start().await;
+    let testbed = Testbed::with_servers(4)
+        .pool(|pool| pool["match"] = json!({}))
+        .start()
+        .await;
     let mut servers = Vec::new();
     for name in ["Ada", "Bob", "Cid", "Dot", "Eve", "Fay"] {
         let [first, second] = turns(name);

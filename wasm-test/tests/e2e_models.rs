@@ -6,7 +6,7 @@ use futures_util::stream;
 use reqwest::Body;
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use wasm_test::testbed::{Answer, COMPLETIONS, Setup, Testbed, prompt};
+use wasm_test::testbed::{Answer, COMPLETIONS, Setup, Testbed, prompt, say};
 
 const REWRITE: &str = "x-llm-d-model-name-rewrite";
 
@@ -130,13 +130,10 @@ async fn weights_share_out_conversations_and_each_keeps_its_target() {
     let targets = json!([{ "model": "billing", "weight": 3 }, { "model": "sim-model" }]);
     let testbed = pool(targets).start().await;
     let model = async |name: &str, more: &str| {
-        let text = prompt(name, 2_000) + more;
         let body = json!({
             "model": "support", "max_tokens": 1,
-            "messages": [{"role": "user", "content": text}, {"role": "user", "content": more}],
+            "messages": [say("user", &prompt(name, 2_000)), say("user", more)],
         });
-        let mut body = body;
-        body["messages"][0]["content"] = json!(prompt(name, 2_000));
         let answer = testbed.ask("/v1/chat/completions", &body).await;
         assert_eq!(answer.status, 200, "{answer:?}");
         let body: serde_json::Value = serde_json::from_slice(&answer.body).expect("JSON");

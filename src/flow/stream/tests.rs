@@ -6,6 +6,7 @@
 )]
 
 mod adapters;
+mod models;
 mod requests;
 mod responses;
 
