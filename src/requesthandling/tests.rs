@@ -1,6 +1,7 @@
 //! Bodies in, prompts as bytes out.
 
 mod chat;
+mod cost;
 mod cut_off;
 mod others;
 mod prompts;

@@ -150,7 +150,7 @@ fn a_chat_of_32_megabytes_takes_half_of_that_at_most() {
         br#"{"model":"m","prompt":"warm up"}"#,
     );
     let before = host.memory_bytes(Thread::Worker(0));
-    let message = format!(r#"{{"role":"user","content":"{}\\n"}},"#, "x".repeat(99));
+    let message = format!(r#"{{"role":"user","content":"{}\n"}},"#, "x".repeat(99));
     let body = filled(LONG, r#"{"messages":["#, &message, "{}]}");
     send(&host, "/v1/chat/completions", body.as_bytes());
     let after = host.memory_bytes(Thread::Worker(0));
