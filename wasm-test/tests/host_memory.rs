@@ -56,80 +56,83 @@ fn filled(len: usize, head: &str, item: &str, tail: &str) -> String {
     body
 }
 
+const COMPLETIONS: &str = "/v1/completions";
+const CHAT: &str = "/v1/chat/completions";
+const MESSAGE: &str = r#"{"role":"user","content":"a line of what somebody has to say\n"},"#;
+const EMPTY: &str = r#"{"role":"user","content":"x"}]}"#;
+
+/// Path, what a body begins with, what it repeats, and what it ends with.
+const REPEATED: [(&str, &str, &str, &str); 18] = [
+    (COMPLETIONS, r#"{"model":"m","prompt":""#, "text ", r#""}"#),
+    (COMPLETIONS, r#"{"model":"m","prompt":["#, "1,", "1]}"),
+    (
+        COMPLETIONS,
+        r#"{"model":"m","prompt":["#,
+        "\"\",",
+        "\"a\"]}",
+    ),
+    (
+        COMPLETIONS,
+        r#"{"model":"m","prompt":["#,
+        "\"a\",",
+        "\"a\"]}",
+    ),
+    (COMPLETIONS, r#"{"model":"m","prompt":["#, "[1],", "[1]]}"),
+    (COMPLETIONS, r#"{"prompt":"a","x":"#, "[", ""),
+    (COMPLETIONS, "{", "\"a\":1,", r#""prompt":"a"}"#),
+    (COMPLETIONS, "{", "\"prompt\":\"a\",", r#""prompt":"a"}"#),
+    (COMPLETIONS, "{", "\"model\":\"a\",", r#""prompt":"a"}"#),
+    (CHAT, r#"{"messages":["#, MESSAGE, EMPTY),
+    (CHAT, r#"{"messages":["#, "{},", EMPTY),
+    (
+        CHAT,
+        r#"{"messages":["#,
+        r#"{"content":"a","role":"b"},"#,
+        EMPTY,
+    ),
+    (
+        CHAT,
+        r#"{"messages":[{"role":"user","content":["#,
+        r#"{"type":"text","text":"a"},"#,
+        "\"a\"]}]}",
+    ),
+    (
+        CHAT,
+        r#"{"messages":[{"role":"user","content":["#,
+        "{},",
+        "{}]}]}",
+    ),
+    (
+        CHAT,
+        r#"{"messages":[{"#,
+        r#""role":"a","#,
+        r#""content":"a"}]}"#,
+    ),
+    (
+        CHAT,
+        r#"{"messages":[{"role":"user","content":"a"}],"tools":["#,
+        r#"{"a":[1, 2]},"#,
+        "1]}",
+    ),
+    (
+        "/v1/messages",
+        r#"{"system":["#,
+        r#"{"type":"text","text":"x-anthropic-billing-header"},"#,
+        r#"{}],"messages":[{"role":"a"}]}"#,
+    ),
+    (
+        "/v1/responses",
+        r#"{"input":["#,
+        r#"{"type":"reasoning"},"#,
+        "{}]}",
+    ),
+];
+
 #[test]
 fn a_long_body_of_any_shape_takes_a_bounded_amount_of_memory() {
-    let long_text = "x".repeat(99);
-    let message = format!(r#"{{"role":"user","content":"{long_text}\n"}},"#);
-    let chat = "/v1/chat/completions";
-    let completions = "/v1/completions";
-    let empty = r#"{"role":"user","content":"x"}]}"#;
-    for (path, head, item, tail) in [
-        (completions, r#"{"model":"m","prompt":""#, "text ", r#""}"#),
-        (completions, r#"{"model":"m","prompt":["#, "1,", "1]}"),
-        (
-            completions,
-            r#"{"model":"m","prompt":["#,
-            "\"\",",
-            "\"a\"]}",
-        ),
-        (
-            completions,
-            r#"{"model":"m","prompt":["#,
-            "\"a\",",
-            "\"a\"]}",
-        ),
-        (completions, r#"{"model":"m","prompt":["#, "[1],", "[1]]}"),
-        (completions, r#"{"prompt":"a","x":"#, "[", ""),
-        (completions, "{", "\"a\":1,", r#""prompt":"a"}"#),
-        (completions, "{", "\"prompt\":\"a\",", r#""prompt":"a"}"#),
-        (completions, "{", "\"model\":\"a\",", r#""prompt":"a"}"#),
-        (chat, r#"{"messages":["#, message.as_str(), empty),
-        (chat, r#"{"messages":["#, "{},", empty),
-        (
-            chat,
-            r#"{"messages":["#,
-            r#"{"content":"a","role":"b"},"#,
-            empty,
-        ),
-        (
-            chat,
-            r#"{"messages":[{"role":"user","content":["#,
-            r#"{"type":"text","text":"a"},"#,
-            "\"a\"]}]}",
-        ),
-        (
-            chat,
-            r#"{"messages":[{"role":"user","content":["#,
-            "{},",
-            "{}]}]}",
-        ),
-        (
-            chat,
-            r#"{"messages":[{"#,
-            r#""role":"a","#,
-            r#""content":"a"}]}"#,
-        ),
-        (
-            chat,
-            r#"{"messages":[{"role":"user","content":"a"}],"tools":["#,
-            r#"{"a":[1, 2]},"#,
-            "1]}",
-        ),
-        (
-            "/v1/messages",
-            r#"{"system":["#,
-            r#"{"type":"text","text":"x-anthropic-billing-header"},"#,
-            r#"{}],"messages":[{"role":"a"}]}"#,
-        ),
-        (
-            "/v1/responses",
-            r#"{"input":["#,
-            r#"{"type":"reasoning"},"#,
-            "{}]}",
-        ),
-    ] {
+    for (path, head, item, tail) in REPEATED {
         let host = start();
-        send(&host, completions, br#"{"model":"m","prompt":"warm up"}"#);
+        send(&host, COMPLETIONS, br#"{"model":"m","prompt":"warm up"}"#);
         let before = host.memory_bytes(Thread::Worker(0));
         let body = filled(MEDIUM, head, item, tail);
         assert_eq!(send(&host, path, body.as_bytes()).len(), body.len());
