@@ -5,6 +5,7 @@
 //! the list, the reader and the documentation cannot drift apart. Sections read themselves from
 //! `Fields`, a cursor that knows its JSON path, which is how every error can name the place.
 
+mod discovery;
 mod endpoint;
 mod error;
 mod fields;
@@ -27,6 +28,7 @@ mod units;
 #[cfg(test)]
 mod tests;
 
+pub use discovery::{DiscoveryConfig, DiscoverySource};
 pub use endpoint::EndpointConfig;
 pub use error::ConfigError;
 pub use health::HealthConfig;
@@ -160,11 +162,16 @@ impl Config {
             .iter()
             .map(|pool| {
                 format!(
-                    "{} (cluster {}, endpoints {}, weights {}, maxQueue {}, guardFloor {}, \
+                    "{} (cluster {}, endpoints {}{}, weights {}, maxQueue {}, guardFloor {}, \
                      pendingCredit {})",
                     pool.name,
                     pool.cluster,
                     pool.endpoints.len(),
+                    if pool.discovery.is_some() {
+                        " and discovery"
+                    } else {
+                        ""
+                    },
                     pool.scoring.weights.normalised(),
                     pool.scoring.max_queue,
                     pool.scoring.guard_floor,

@@ -3,6 +3,9 @@
 
 mod abi;
 mod body;
+mod calls;
+mod checker;
+mod discovery;
 mod logger;
 mod metrics;
 mod root;

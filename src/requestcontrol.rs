@@ -7,5 +7,5 @@ mod ticket;
 
 pub use in_flight::{InFlight, Lease};
 pub use load_guard::LoadGuard;
-pub use pool::{Pick, Pool};
+pub use pool::{Followed, Pick, Pool};
 pub use ticket::{Moved, Served, Ticket};

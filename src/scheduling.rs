@@ -10,7 +10,7 @@ pub mod picker;
 mod profile;
 pub mod scorer;
 
-pub use candidate::Candidate;
+pub use candidate::{Candidate, Standing};
 pub use five_factor::five_factor;
 pub use profile::{Decision, Profile, Ranked, Scored, Weighted};
 

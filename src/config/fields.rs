@@ -76,6 +76,18 @@ impl<'a> Fields<'a> {
         read(&Fields::open(path, key.path.to_owned(), entries)?)
     }
 
+    /// An object read by `read`, or `None` when absent.
+    pub(super) fn optional_section<T>(
+        &self,
+        name: &str,
+        read: impl FnOnce(&Fields<'_>) -> Result<T, ConfigError>,
+    ) -> Result<Option<T>, ConfigError> {
+        match self.given(name) {
+            None => Ok(None),
+            Some(_) => self.section(name, read).map(Some),
+        }
+    }
+
     /// A list, each entry read by `read`.
     pub(super) fn list<T>(
         &self,

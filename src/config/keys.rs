@@ -101,9 +101,15 @@ const POOLS: Kind = Kind::List {
 };
 /// Every endpoint is scraped each interval and scored for each request.
 const ENDPOINTS: Kind = Kind::List {
-    min: 1,
+    min: 0,
     max: 4096,
     of: "endpoints, each \"ip:port\" or an object",
+};
+/// Each is one bit in what is known of a host.
+const SOURCES: Kind = Kind::List {
+    min: 0,
+    max: super::discovery::MAX_SOURCES,
+    of: "clusters, each an object",
 };
 /// Each is tried on every request.
 const PATTERNS: Kind = Kind::List {
@@ -209,10 +215,10 @@ const KEYS: &[KeyDoc] = &[
     required("pools[].name", Kind::Text(&text::POOL_NAME), "Unique; appears in metric labels."),
     required("pools[].cluster", Kind::Text(&text::CLUSTER_NAME), "The Envoy cluster that holds the model servers."),
     section("pools[].match", "Which requests are the pool's: every given part must fit."),
-    key("pools[].match.models", PATTERNS, "[]", "Model names, `*` for any text; not asked when the body cannot be read."),
+    key("pools[].match.models", PATTERNS, "[]", "Model names, `*` for any text; not asked when the body cannot be read that far."),
     key("pools[].match.hosts", PATTERNS, "[]", "Host names without port, `*` for any text, in any case."),
     key("pools[].match.pathPrefix", Kind::Text(&text::PATH_PREFIX), "null", "Path prefix that ends where a path segment does; absent: every path."),
-    required("pools[].endpoints", ENDPOINTS, "The model servers, as `ip:port` or as objects."),
+    key("pools[].endpoints", ENDPOINTS, "[]", "The model servers, as `ip:port` or as objects; at least one where there is no `discovery`. With it, they are used until Envoy's list is read, and say more of the hosts in it."),
     required("pools[].endpoints[].address", Kind::Text(&super::endpoint::ADDRESS), "`ip:port`; IPv6 in brackets."),
     key("pools[].endpoints[].labels", Kind::Labels, "{}", "Labels, as on a pod."),
     key("pools[].endpoints[].maxRunning", AT_LEAST_ONE, "null", "Requests one engine runs at once; absent: `scoring.maxRunning`."),
@@ -222,6 +228,12 @@ const KEYS: &[KeyDoc] = &[
     required("pools[].models[].targets[].model", Kind::Text(&text::MODEL_NAME), "The server's name for it."),
     key("pools[].models[].targets[].weight", MODEL_WEIGHT, "1", "Its share of the conversations, against the other targets' weights."),
     key("pools[].models[].targets[].adapter", Kind::Flag, "false", "It is an adapter: servers that have it loaded are preferred."),
+    key("pools[].discovery", Kind::Section, "null", "Take the endpoints, and Envoy's word on their health, from its own host list (`GET /clusters?format=json`); absent: `endpoints` alone."),
+    required("pools[].discovery.adminCluster", Kind::Text(&text::CLUSTER_NAME), "The Envoy cluster of its own admin interface."),
+    key("pools[].discovery.interval", SCRAPE_INTERVAL, "\"1s\"", "Time between two readings of the list."),
+    key("pools[].discovery.sources", SOURCES, "[]", "The clusters whose hosts make up the pool, all of them hosts of its `cluster` too; empty: the hosts of its `cluster`."),
+    required("pools[].discovery.sources[].cluster", Kind::Text(&text::CLUSTER_NAME), "An Envoy cluster."),
+    key("pools[].discovery.sources[].labels", Kind::Labels, "{}", "Labels of all its hosts, as on a pod."),
     section("pools[].metrics", "How the endpoints' metrics are read."),
     key("pools[].metrics.path", Kind::Text(&text::REQUEST_PATH), "\"/metrics\"", "Path of the metrics text."),
     key("pools[].metrics.interval", SCRAPE_INTERVAL, "\"1s\"", "Time between two scrapes of an endpoint."),
@@ -229,7 +241,7 @@ const KEYS: &[KeyDoc] = &[
     key("pools[].metrics.cluster", Kind::Text(&text::CLUSTER_NAME), "null", "Another cluster with the same endpoints, for scrapes only; absent: the pool's."),
     key("pools[].metrics.port", PORT, "null", "Port of the metrics text at each endpoint's address; `metrics.cluster` then has the hosts at that port. Absent: the endpoint's."),
     key("pools[].metrics.engine", choice(&["auto", "vllm", "sglang", "trtllm", "triton"]), "\"auto\"", "Whose metric names to expect; `auto`: those each page has."),
-    key("pools[].metrics.gpuCluster", Kind::Text(&text::CLUSTER_NAME), "null", "A cluster with a DCGM exporter at each endpoint's address and `gpuPort`, read for GPU load; absent: none is read."),
+    key("pools[].metrics.gpuCluster", Kind::Text(&text::CLUSTER_NAME), "null", "A cluster with a DCGM exporter at each endpoint's address and `gpuPort`, read for GPU load and errors; absent: none is read."),
     key("pools[].metrics.gpuPort", PORT, "9400", "Port of the DCGM exporters."),
     section("pools[].scoring", "How candidates are chosen and weighed."),
     key("pools[].scoring.preset", choice(&["default", "low-latency", "batch", "many-adapter", "balanced"]), "\"default\"", "Defaults for a kind of traffic; keys given beside it win."),
@@ -270,7 +282,6 @@ const KEYS: &[KeyDoc] = &[
 
 #[rustfmt::skip]
 const LATER_KEYS: &[LaterKey] = &[
-    later("pools[].discovery", "list the endpoints under pools[].endpoints"),
     later("pools[].endpointPickerConfig", "set weights and limits under pools[].scoring"),
     later("pools[].disaggregation", "leave it out: prefill and decode run on the picked endpoint"),
     later("pools[].prefix.forgetOnMiss", "leave it out"),

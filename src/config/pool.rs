@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::discovery::DiscoveryConfig;
 use super::endpoint::{self, EndpointConfig};
 use super::error::ConfigError;
 use super::fields::Fields;
@@ -22,10 +23,12 @@ pub struct PoolConfig {
     pub cluster: String,
     /// Which requests the pool takes.
     pub matcher: PoolMatch,
-    /// At least one; addresses are unique.
+    /// At least one where there is no discovery; addresses are unique.
     pub endpoints: Vec<EndpointConfig>,
     /// Models that servers are asked for under other names; the rest go out as they came.
     pub models: Vec<ModelConfig>,
+    /// Envoy's host list instead of `endpoints`; `None`: these alone.
+    pub discovery: Option<DiscoveryConfig>,
     /// How the endpoints' metrics are read.
     pub metrics: MetricsConfig,
     /// How candidates are chosen and weighed.
@@ -40,7 +43,7 @@ pub struct PoolConfig {
 pub(super) fn read_all(root: &Fields<'_>) -> Result<Vec<PoolConfig>, ConfigError> {
     let mut names = BTreeSet::new();
     root.list("pools", |item| {
-        let fields = item.fields("an object with name, cluster and endpoints")?;
+        let fields = item.fields("an object with name, cluster, and endpoints or discovery")?;
         let pool = PoolConfig::read(&fields)?;
         if names.insert(pool.name.clone()) {
             Ok(pool)
@@ -71,6 +74,12 @@ impl PoolConfig {
         let matcher = fields.section("match", PoolMatch::read)?;
         let endpoints = endpoint::read_all(fields)?;
         let models = models::read_all(fields)?;
+        let discovery = fields.optional_section("discovery", DiscoveryConfig::read)?;
+        if endpoints.is_empty() && discovery.is_none() {
+            let path = fields.path_of("endpoints");
+            let expected = "at least one endpoint, or discovery beside it";
+            return Err(ConfigError::expected(&path, expected, "nothing"));
+        }
         let metrics = fields.section("metrics", MetricsConfig::read)?;
         let preset = fields.section("scoring", Preset::read)?;
         Ok(Self {
@@ -79,6 +88,7 @@ impl PoolConfig {
             matcher,
             endpoints,
             models,
+            discovery,
             metrics,
             scoring: fields.section("scoring", |scoring| ScoringConfig::read(scoring, &preset))?,
             prefix: fields.section("prefix", |prefix| PrefixConfig::read(prefix, &preset))?,

@@ -34,6 +34,10 @@ fn full() -> Value {
                 "name": "support",
                 "targets": [{"model": "billing-lora", "weight": 9, "adapter": true}]
             }],
+            "discovery": {
+                "adminCluster": "admin", "interval": "2s",
+                "sources": [{"cluster": "decode", "labels": {"llm-d.ai/role": "decode"}}]
+            },
             "metrics": {
                 "path": "/stats/prometheus?x", "interval": "500ms", "timeout": 0.25,
                 "cluster": "scrape", "port": 9090, "engine": "vLLM",

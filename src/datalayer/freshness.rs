@@ -6,11 +6,12 @@ use core::time::Duration;
 const STALEST: u32 = 10;
 
 /// Freshness of metrics of `age`: 1 up to `stale_after` scrape intervals, then falling in a
-/// straight line to `floor` at ten intervals. `None`, never scraped, is as stale as can be.
+/// straight line to `floor` at ten intervals. `None`, never scraped, is fresh: nothing known of the
+/// endpoint is out of date, and a new one that scored less than its equals would get nothing.
 ///
 /// The result lies in [`floor`, 1]; staleness alone takes nobody out of the running.
 pub fn freshness(age: Option<Duration>, interval: Duration, stale_after: u32, floor: f64) -> f64 {
-    let Some(age) = age else { return floor };
+    let Some(age) = age else { return 1.0 };
     let intervals = age.as_secs_f64() / interval.as_secs_f64().max(f64::MIN_POSITIVE);
     let start = f64::from(stale_after);
     let end = f64::from(STALEST.max(stale_after));
@@ -47,8 +48,8 @@ mod tests {
     }
 
     #[test]
-    fn metrics_that_never_came_are_as_stale_as_can_be() {
-        assert!((freshness(None, Duration::from_secs(1), 3, 0.4) - 0.4).abs() < 1e-9);
+    fn metrics_that_never_came_are_not_out_of_date() {
+        assert!((freshness(None, Duration::from_secs(1), 3, 0.4) - 1.0).abs() < 1e-9);
     }
 
     #[test]

@@ -1,22 +1,73 @@
-//! GPU load, as NVIDIA's DCGM exporter tells it.
+//! What NVIDIA's DCGM exporter tells of the GPUs behind an endpoint: their load, and whether one of
+//! them is broken.
+//!
+//! Fields: <https://docs.nvidia.com/datacenter/dcgm/latest/dcgm-api/dcgm-api-field-ids.html>.
 
 use super::exposition::{Sample, samples};
 use super::reading::{percentage, raise};
 
-/// Reads a DCGM exporter's page: the share of time its busiest GPU was busy, in [0, 1]. `None` when
-/// no GPU tells.
-pub fn read(text: &[u8]) -> Option<f64> {
-    let mut busiest = None;
-    for sample in samples(text) {
-        raise(&mut busiest, utilisation(&sample));
-    }
-    busiest
+/// The GPUs behind one endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct GpuReading {
+    /// Share of time the GPU was busy, in [0, 1], of the busiest one that tells.
+    pub utilisation: Option<f64>,
+    /// One of them reports an error that only a reset or a repair takes away.
+    pub faulty: bool,
 }
 
-/// What `sample` tells of one GPU's load, in [0, 1].
-pub(super) fn utilisation(sample: &Sample<'_>) -> Option<f64> {
-    let is_load = sample.name == b"DCGM_FI_DEV_GPU_UTIL";
-    is_load.then(|| percentage(sample.value)).flatten()
+/// Reads a DCGM exporter's page. `None` when it tells nothing of load or errors.
+pub fn read(text: &[u8]) -> Option<GpuReading> {
+    let mut reading = GpuReading::default();
+    let mut tells = false;
+    for sample in samples(text) {
+        tells |= reading.take(&sample);
+    }
+    tells.then_some(reading)
+}
+
+impl GpuReading {
+    /// Takes in what `sample` tells of one GPU; `false` when it tells nothing.
+    pub(super) fn take(&mut self, sample: &Sample<'_>) -> bool {
+        match sample.name {
+            b"DCGM_FI_DEV_GPU_UTIL" => {
+                let load = percentage(sample.value);
+                raise(&mut self.utilisation, load);
+                load.is_some()
+            }
+            b"DCGM_FI_DEV_XID_ERRORS" => {
+                self.note(sample.value, |latest| FATAL_XIDS.contains(&latest))
+            }
+            // Rows that were remapped are well again; a failure to remap one is not. Of the counts
+            // of double-bit errors the volatile one, since the driver was loaded, can end.
+            b"DCGM_FI_DEV_ROW_REMAP_FAILURE" | b"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL" => {
+                self.note(sample.value, |count| count > 0)
+            }
+            _ => false,
+        }
+    }
+
+    fn note(&mut self, value: f64, is_fault: impl Fn(u32) -> bool) -> bool {
+        let value = known(value);
+        self.faulty |= value.is_some_and(is_fault);
+        value.is_some()
+    }
+}
+
+/// Codes after which a GPU computes nothing right until it is reset: 48 double-bit ECC error, 74
+/// error of a link between GPUs, 79 fallen off the bus, 95 uncontained ECC error, 119 and 120 its
+/// system processor hangs or failed. The field holds the latest code of any kind and keeps it until
+/// then. Codes: <https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html>.
+const FATAL_XIDS: [u32; 6] = [48, 74, 79, 95, 119, 120];
+
+/// A code or a count. DCGM marks "not available" with numbers from `DCGM_INT32_BLANK` on.
+fn known(value: f64) -> Option<u32> {
+    const BLANK: f64 = 0x7fff_fff0_u32 as f64;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the range is checked"
+    )]
+    (0.0..BLANK).contains(&value).then_some(value as u32)
 }
 
 #[cfg(test)]
@@ -31,17 +82,45 @@ mod tests {
             DCGM_FI_DEV_GPU_UTIL{gpu=\"1\",UUID=\"GPU-b\",modelName=\"NVIDIA A100\"} 80\n\
             DCGM_FI_DEV_GPU_UTIL{gpu=\"2\",UUID=\"GPU-c\",modelName=\"NVIDIA A100\"} 2147483632\n\
             DCGM_FI_DEV_MEM_COPY_UTIL{gpu=\"1\",UUID=\"GPU-b\"} 99\n";
-        assert_eq!(read(page), Some(0.8));
+        let busy = GpuReading {
+            utilisation: Some(0.8),
+            faulty: false,
+        };
+        assert_eq!(read(page), Some(busy));
     }
 
     #[test]
-    fn a_page_without_gpu_load_tells_none() {
+    fn a_page_without_gpu_load_or_errors_tells_nothing() {
         for page in [
             "",
             "vllm:num_requests_waiting 3\n",
             "DCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} NaN\n",
+            "DCGM_FI_DEV_XID_ERRORS{gpu=\"0\"} -1\n",
+            "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{gpu=\"0\"} 9223372036854775792\n",
         ] {
             assert_eq!(read(page.as_bytes()), None, "{page}");
+        }
+    }
+
+    #[test]
+    fn errors_that_only_a_reset_takes_away_are_faults() {
+        for (sample, faulty) in [
+            ("DCGM_FI_DEV_XID_ERRORS{gpu=\"1\"} 0", false),
+            // A page fault of the application, a row remapped, an error contained.
+            ("DCGM_FI_DEV_XID_ERRORS{gpu=\"1\"} 31", false),
+            ("DCGM_FI_DEV_XID_ERRORS{gpu=\"1\"} 63", false),
+            ("DCGM_FI_DEV_XID_ERRORS{gpu=\"1\"} 94", false),
+            ("DCGM_FI_DEV_XID_ERRORS{gpu=\"1\"} 48", true),
+            ("DCGM_FI_DEV_XID_ERRORS{gpu=\"1\"} 79", true),
+            ("DCGM_FI_DEV_XID_ERRORS{gpu=\"1\"} 119", true),
+            ("DCGM_FI_DEV_ROW_REMAP_FAILURE{gpu=\"1\"} 0", false),
+            ("DCGM_FI_DEV_ROW_REMAP_FAILURE{gpu=\"1\"} 1", true),
+            ("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{gpu=\"1\"} 2", true),
+        ] {
+            // The other GPU is well, and says so after it.
+            let page = format!("{sample}\nDCGM_FI_DEV_XID_ERRORS{{gpu=\"0\"}} 0\n");
+            let reading = read(page.as_bytes()).expect("it tells of errors");
+            assert_eq!(reading.faulty, faulty, "{sample}");
         }
     }
 }

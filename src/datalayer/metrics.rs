@@ -26,6 +26,11 @@ pub struct EndpointMetrics {
     pub prefix_hits: Option<u64>,
     /// Prompt tokens looked up in the prefix cache since the process started, over all engines.
     pub prefix_queries: Option<u64>,
+    /// What the engines have done since the process started, in tokens or steps, over all engines.
+    /// Its size says nothing, only whether it changes.
+    pub progress: Option<u64>,
+    /// A GPU reports an error that only a reset or a repair takes away.
+    pub gpu_fault: bool,
     /// Adapters that are loaded or about to be; `None` while the server says nothing of them,
     /// which is not the same as having none.
     pub adapters: Option<Adapters>,
@@ -44,6 +49,8 @@ impl Default for EndpointMetrics {
             process_start: None,
             prefix_hits: None,
             prefix_queries: None,
+            progress: None,
+            gpu_fault: false,
             adapters: None,
         }
     }

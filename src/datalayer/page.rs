@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::adapters::Adapters;
 use super::exposition::{self, Labels, Sample};
 use super::families::{Families, Family, Series, Tells};
-use super::gpu;
+use super::gpu::GpuReading;
 use super::metrics::EndpointMetrics;
 use super::reading::{add, count, fraction, raise, unix_seconds};
 
@@ -33,10 +33,11 @@ struct Page<'a> {
     /// Of the engines beyond [`MAX_ENGINES`].
     beyond: EngineTotals,
     kv_utilisation: Option<f64>,
-    gpu_utilisation: Option<f64>,
+    gpu: GpuReading,
     process_start: Option<f64>,
     prefix_hits: Option<u64>,
     prefix_queries: Option<u64>,
+    progress: Option<u64>,
     adapters: Option<Newest>,
 }
 
@@ -63,18 +64,19 @@ impl<'a> Page<'a> {
             engines: BTreeMap::new(),
             beyond: EngineTotals::default(),
             kv_utilisation: None,
-            gpu_utilisation: None,
+            gpu: GpuReading::default(),
             process_start: None,
             prefix_hits: None,
             prefix_queries: None,
+            progress: None,
             adapters: None,
         }
     }
 
     fn read(&mut self, sample: &Sample<'a>) {
-        // Two families are no engine's own: that of a DCGM exporter merged into the page, and the
+        // Some families are no engine's own: those of a DCGM exporter merged into the page, and the
         // process's start, absent with several API servers. The youngest process counts.
-        raise(&mut self.gpu_utilisation, gpu::utilisation(sample));
+        self.gpu.take(sample);
         if sample.name == b"process_start_time_seconds" {
             raise(&mut self.process_start, unix_seconds(sample.value));
         }
@@ -111,6 +113,7 @@ impl<'a> Page<'a> {
             }
             Tells::PrefixHits => add(&mut self.prefix_hits, count(value)),
             Tells::PrefixQueries => add(&mut self.prefix_queries, count(value)),
+            Tells::Progress => add(&mut self.progress, count(value)),
             Tells::Adapters(lists) => self.read_adapters(lists, sample),
         }
     }
@@ -156,18 +159,21 @@ impl<'a> Page<'a> {
             || cache_tokens.is_some()
             || self.prefix_hits.is_some()
             || self.prefix_queries.is_some()
+            || self.progress.is_some()
             || self.adapters.is_some();
         let engines = self.engines.keys().filter(|engine| !engine.is_empty());
         carries_any.then(|| EndpointMetrics {
             waiting: narrow(waiting),
             running: narrow(running),
             kv_utilisation: self.kv_utilisation,
-            gpu_utilisation: self.gpu_utilisation,
+            gpu_utilisation: self.gpu.utilisation,
             engines: u32::try_from(engines.count()).unwrap_or(u32::MAX).max(1),
             cache_tokens,
             process_start: self.process_start,
             prefix_hits: self.prefix_hits,
             prefix_queries: self.prefix_queries,
+            progress: self.progress,
+            gpu_fault: self.gpu.faulty,
             adapters: self.adapters.map(|newest| newest.adapters),
         })
     }

@@ -1,61 +1,77 @@
-//! When each endpoint's metrics are read.
+//! When each endpoint is called.
 
+use core::net::SocketAddr;
 use core::time::Duration;
+use std::collections::BTreeMap;
 
-use super::EndpointId;
 use crate::time::Timestamp;
 
-/// Which endpoints are due for a scrape. At most one scrape is under way for each endpoint; a slow
-/// one delays nobody but itself.
+/// Which endpoints are due for a call. At most one call is under way for each endpoint; a slow one
+/// delays nobody but itself. Endpoints are told by address, so one that takes another's place waits
+/// for nothing. Memory: some words for each endpoint.
 #[derive(Debug)]
-pub struct ScrapePlan {
-    interval: Duration,
+pub struct ScrapePlan<K = SocketAddr> {
     /// After this long an answer is not waited for any longer, even if the host never reports it.
     give_up_after: Duration,
-    endpoints: Vec<Due>,
+    endpoints: BTreeMap<K, Latest>,
 }
 
+/// The latest call; the default when there was none.
 #[derive(Clone, Copy, Debug, Default)]
-struct Due {
-    next: Timestamp,
-    under_way_since: Option<Timestamp>,
+struct Latest {
+    started: Option<Timestamp>,
+    is_under_way: bool,
 }
 
-impl ScrapePlan {
-    /// A plan for `endpoints` endpoints, all due at once. `timeout` is the call's own.
-    pub fn new(endpoints: usize, interval: Duration, timeout: Duration) -> Self {
-        let give_up_after = timeout.saturating_add(interval);
+impl<K: Copy + Ord> ScrapePlan<K> {
+    /// A plan for endpoints that are due when first seen. `timeout` is the call's own; its answer is
+    /// waited for an `interval` longer.
+    pub fn new(interval: Duration, timeout: Duration) -> Self {
         Self {
-            interval,
-            give_up_after,
-            endpoints: vec![Due::default(); endpoints],
+            give_up_after: timeout.saturating_add(interval),
+            endpoints: BTreeMap::new(),
         }
     }
 
-    /// The endpoints to scrape now; each counts as under way from here on.
-    pub fn start_due(&mut self, now: Timestamp) -> Vec<EndpointId> {
+    /// Those of `endpoints`, each with the time between two of its calls, to call now; each counts
+    /// as under way from here on. What is not among them is forgotten.
+    pub fn start_due(
+        &mut self,
+        endpoints: impl Iterator<Item = (K, Duration)>,
+        now: Timestamp,
+    ) -> Vec<K> {
+        let mut before = core::mem::take(&mut self.endpoints);
         let mut due = Vec::new();
-        for (endpoint, id) in self.endpoints.iter_mut().zip(0_u16..) {
-            let waits = endpoint
-                .under_way_since
-                .is_some_and(|since| now.since(since) < self.give_up_after);
-            if waits || now < endpoint.next {
+        for (key, every) in endpoints {
+            let known = before.remove(&key).unwrap_or_default();
+            let latest = self.endpoints.entry(key).or_insert(known);
+            let wait = if latest.is_under_way {
+                self.give_up_after.max(every)
+            } else {
+                every
+            };
+            if latest.started.is_some_and(|at| now < at.after(wait)) {
                 continue;
             }
-            endpoint.under_way_since = Some(now);
-            endpoint.next = now.after(self.interval);
-            due.push(EndpointId::new(id));
+            latest.started = Some(now);
+            latest.is_under_way = true;
+            due.push(key);
         }
         due
     }
 
-    /// The scrape that started at `started` has ended, one way or another.
-    pub fn ended(&mut self, endpoint: EndpointId, started: Timestamp) {
-        if let Some(due) = self.endpoints.get_mut(endpoint.index())
-            && due.under_way_since == Some(started)
+    /// The call that started at `started` has ended, one way or another.
+    pub fn ended(&mut self, endpoint: K, started: Timestamp) {
+        if let Some(latest) = self.endpoints.get_mut(&endpoint)
+            && latest.started == Some(started)
         {
-            due.under_way_since = None;
+            latest.is_under_way = false;
         }
+    }
+
+    /// `endpoint` is due again as if it was never called.
+    pub fn forget(&mut self, endpoint: K) {
+        self.endpoints.remove(&endpoint);
     }
 }
 
@@ -68,42 +84,79 @@ mod tests {
     }
 
     fn plan() -> ScrapePlan {
-        ScrapePlan::new(2, Duration::from_secs(1), Duration::from_secs(3))
+        ScrapePlan::new(Duration::from_secs(1), Duration::from_secs(3))
     }
 
-    fn ids(due: &[EndpointId]) -> Vec<usize> {
-        due.iter().map(|id| id.index()).collect()
+    fn address(number: u16) -> SocketAddr {
+        ([10, 0, 0, 1], number).into()
+    }
+
+    /// Starts what is due of the endpoints `0..count`.
+    fn start(plan: &mut ScrapePlan, count: u16, millis: u64) -> Vec<u16> {
+        let endpoints = (0..count).map(|number| (address(number), Duration::from_secs(1)));
+        let due = plan.start_due(endpoints, at(millis)).into_iter();
+        due.map(|address| address.port()).collect()
     }
 
     #[test]
     fn each_endpoint_is_due_once_an_interval() {
         let mut plan = plan();
-        assert_eq!(ids(&plan.start_due(at(0))), [0, 1]);
-        for id in 0..2 {
-            plan.ended(EndpointId::new(id), at(0));
+        assert_eq!(start(&mut plan, 2, 0), [0, 1]);
+        for number in 0..2 {
+            plan.ended(address(number), at(0));
         }
-        assert_eq!(ids(&plan.start_due(at(999))), [0_usize; 0]);
-        assert_eq!(ids(&plan.start_due(at(1_000))), [0, 1]);
+        assert_eq!(start(&mut plan, 2, 999), [0_u16; 0]);
+        assert_eq!(start(&mut plan, 2, 1_000), [0, 1]);
     }
 
     #[test]
     fn a_slow_endpoint_delays_only_itself() {
         let mut plan = plan();
-        plan.start_due(at(0));
-        plan.ended(EndpointId::new(1), at(0));
-        assert_eq!(ids(&plan.start_due(at(1_000))), [1]);
-        plan.ended(EndpointId::new(0), at(0));
-        assert_eq!(ids(&plan.start_due(at(1_100))), [0]);
+        start(&mut plan, 2, 0);
+        plan.ended(address(1), at(0));
+        assert_eq!(start(&mut plan, 2, 1_000), [1]);
+        plan.ended(address(0), at(0));
+        assert_eq!(start(&mut plan, 2, 1_100), [0]);
     }
 
     #[test]
     fn an_answer_that_never_comes_is_given_up() {
         let mut plan = plan();
-        plan.start_due(at(0));
-        assert_eq!(ids(&plan.start_due(at(3_999))), [0_usize; 0]);
-        assert_eq!(ids(&plan.start_due(at(4_000))), [0, 1]);
+        start(&mut plan, 2, 0);
+        assert_eq!(start(&mut plan, 2, 3_999), [0_u16; 0]);
+        assert_eq!(start(&mut plan, 2, 4_000), [0, 1]);
         // The first answer comes after all: the second is still awaited.
-        plan.ended(EndpointId::new(0), at(0));
-        assert_eq!(ids(&plan.start_due(at(5_000))), [0_usize; 0]);
+        plan.ended(address(0), at(0));
+        assert_eq!(start(&mut plan, 2, 5_000), [0_u16; 0]);
+    }
+
+    #[test]
+    fn who_joins_is_due_at_once_and_who_left_is_forgotten() {
+        let mut plan = plan();
+        start(&mut plan, 1, 0);
+        assert_eq!(start(&mut plan, 2, 100), [1]);
+        assert_eq!(start(&mut plan, 1, 200), [0_u16; 0]);
+        assert_eq!(start(&mut plan, 2, 300), [1]);
+    }
+
+    #[test]
+    fn the_time_between_two_calls_may_change_and_who_is_forgotten_is_due() {
+        let mut plan = plan();
+        let mut start = |millis, every: u64| {
+            let endpoint = (address(0), Duration::from_millis(every));
+            let due = plan.start_due(core::iter::once(endpoint), at(millis)).len();
+            plan.ended(address(0), at(millis));
+            due
+        };
+        assert_eq!(start(0, 5_000), 1);
+        assert_eq!(start(4_999, 5_000), 0);
+        assert_eq!(start(4_999, 1_000), 1);
+        assert_eq!(start(5_998, 1_000), 0);
+        plan.forget(address(0));
+        assert_eq!(start_once(&mut plan, 5_999), 1);
+    }
+
+    fn start_once(plan: &mut ScrapePlan, millis: u64) -> usize {
+        start(plan, 1, millis).len()
     }
 }

@@ -24,5 +24,7 @@ pub(super) const FAMILIES: Families = Families {
         ),
         family(b"sglang:page_size", Tells::BlockTokens),
         family(b"sglang:num_pages", Tells::Blocks),
+        // Its other counters of tokens grow when a request ends only.
+        family(b"sglang:realtime_tokens_total", Tells::Progress),
     ],
 };

@@ -3,11 +3,14 @@
 use core::net::SocketAddr;
 
 use super::metrics::EndpointMetrics;
+use super::{HostStatus, ModelList};
 use crate::time::Timestamp;
 
 /// The endpoints of one pool with their latest metrics.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PoolSnapshot {
+    /// The endpoints are those of Envoy's host list: what is not among them is no longer there.
+    pub is_host_list: bool,
     /// One entry per endpoint, in the scraper's order.
     pub endpoints: Vec<EndpointSnapshot>,
 }
@@ -22,4 +25,8 @@ pub struct EndpointSnapshot {
     pub scraped_at: Option<Timestamp>,
     /// What that scrape said; the default when there was none.
     pub metrics: EndpointMetrics,
+    /// The models it lists; `None` while that is not known, which is not the same as none.
+    pub models: Option<ModelList>,
+    /// Envoy's word on it, and in its condition the scraper's too.
+    pub status: HostStatus,
 }

@@ -20,5 +20,11 @@ pub(super) const FAMILIES: Families = Families {
         series(BLOCKS, BLOCK_TYPE, b"fraction", Tells::KvUtilisation),
         series(BLOCKS, BLOCK_TYPE, b"tokens_per", Tells::BlockTokens),
         series(BLOCKS, BLOCK_TYPE, b"max", Tells::Blocks),
+        series(
+            b"nv_trt_llm_general_metrics",
+            b"general_type",
+            b"iteration_counter",
+            Tells::Progress,
+        ),
     ],
 };

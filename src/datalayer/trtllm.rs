@@ -3,7 +3,7 @@
 use super::families::{Families, Series, Tells, family};
 
 /// One engine a server, and no label tells engines apart. Versions up to 1.1 have request latencies
-/// only, and with these nothing of their load is known.
+/// only, and with these nothing of their load is known. None tells what it did while requests run.
 pub(super) const FAMILIES: Families = Families {
     engine: b"",
     series: Series::Parts,

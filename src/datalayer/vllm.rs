@@ -27,6 +27,8 @@ pub(super) const FAMILIES: Families = Families {
         ),
         family(b"vllm:prefix_cache_hits_total", Tells::PrefixHits),
         family(b"vllm:prefix_cache_queries_total", Tells::PrefixQueries),
+        family(b"vllm:prompt_tokens_total", Tells::Progress),
+        family(b"vllm:generation_tokens_total", Tells::Progress),
         // Both lists are loaded adapters or such that are about to be.
         family(
             b"vllm:lora_requests_info",

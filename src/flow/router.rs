@@ -53,6 +53,11 @@ impl Router {
         &self.pools
     }
 
+    /// The pools, in the order of the configuration.
+    pub fn pools_mut(&mut self) -> &mut [Pool] {
+        &mut self.pools
+    }
+
     /// The pool at place `pool`.
     pub fn pool_mut(&mut self, pool: usize) -> Option<&mut Pool> {
         self.pools.get_mut(pool)

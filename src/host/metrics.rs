@@ -7,6 +7,7 @@ use super::abi::{self, MetricId, MetricKind};
 use crate::config::Config;
 use crate::datalayer::EndpointId;
 use crate::flow::{Count, Router};
+use crate::requestcontrol::Pool;
 use crate::telemetry::Reason;
 use crate::telemetry::metric::{self, Kind, Metric, stat_name};
 use crate::time::Timestamp;
@@ -58,11 +59,24 @@ struct PoolMetrics {
     index_entries_shown: i64,
     fallback: Vec<(Reason, Handle)>,
     scrapes: Vec<(ScrapeResult, Handle)>,
-    endpoints: Vec<EndpointMetrics>,
+    discovery: Vec<(ScrapeResult, Handle)>,
+    endpoints: EndpointSeries,
     /// Models with a label of their own.
     models: BTreeSet<String>,
     /// By the adapter's label.
     adapter_loads: BTreeMap<String, Handle>,
+}
+
+/// The metrics of a pool's endpoints. An endpoint that comes back has the same ones: the host never
+/// forgets a metric. Memory: one entry for each address seen, at most [`MAX_SERIES`].
+#[derive(Default)]
+struct EndpointSeries {
+    all: Vec<EndpointMetrics>,
+    by_name: BTreeMap<String, usize>,
+    /// Indexed by endpoint; one that left keeps its place until another takes it.
+    places: Vec<usize>,
+    /// How many endpoints had joined when `places` was laid out.
+    joined: u64,
 }
 
 struct EndpointMetrics {
@@ -74,7 +88,9 @@ struct EndpointMetrics {
     decisions: BTreeMap<String, Handle>,
 }
 
-/// The label of models and adapters beyond `limits.labelValues`.
+/// Addresses of one pool with series of their own: as many as it may have endpoints at a time.
+const MAX_SERIES: usize = 4_096;
+/// The label of models and adapters beyond `limits.labelValues`, and of pods beyond [`MAX_SERIES`].
 const OTHER: &str = "other";
 /// The label of requests that name no model.
 const NO_MODEL: &str = "none";
@@ -157,6 +173,11 @@ impl Metrics {
         }
     }
 
+    pub(super) fn discovery(&self, pool: usize, result: ScrapeResult) {
+        let pool = self.pools.get(pool);
+        add(pool.and_then(|pool| find(&pool.discovery, result)), 1);
+    }
+
     pub(super) fn scrape(&self, pool: usize, result: ScrapeResult) {
         add(
             self.pools
@@ -164,6 +185,13 @@ impl Metrics {
                 .and_then(|pool| find(&pool.scrapes, result)),
             1,
         );
+    }
+
+    /// Defines the series of endpoints that have joined.
+    pub(super) fn follow_members(&mut self, router: &Router) {
+        for (metrics, pool) in self.pools.iter_mut().zip(router.pools()) {
+            metrics.endpoints.follow(&metrics.name, pool);
+        }
     }
 
     /// What every VM reports of itself; Envoy adds the VMs up.
@@ -181,14 +209,12 @@ impl Metrics {
     /// What the scrape leader reports for all.
     pub(super) fn report_pools(&self, router: &Router, now: Timestamp) {
         for (metrics, pool) in self.pools.iter().zip(router.pools()) {
-            let mut candidates = 0_u64;
-            for (endpoint, id) in metrics.endpoints.iter().zip(0_u16..) {
-                let id = EndpointId::new(id);
-                record(endpoint.queue_depth, u64::from(pool.queue_depth(id)));
-                record(endpoint.health, percent(pool.health(id, now)));
-                candidates = candidates.saturating_add(u64::from(pool.is_candidate(id, now)));
-            }
-            record(metrics.candidates, candidates);
+            metrics.endpoints.report(pool, now);
+            let candidates = pool.candidate_count(now);
+            record(
+                metrics.candidates,
+                u64::try_from(candidates).unwrap_or(u64::MAX),
+            );
             record(
                 metrics.max_queue,
                 u64::from(pool.config().scoring.max_queue),
@@ -197,7 +223,7 @@ impl Metrics {
     }
 
     fn endpoint(&self, pool: usize, endpoint: EndpointId) -> Option<&EndpointMetrics> {
-        self.pools.get(pool)?.endpoints.get(endpoint.index())
+        self.pools.get(pool)?.endpoints.get(endpoint)
     }
 }
 
@@ -221,14 +247,12 @@ impl PoolMetrics {
         let fallback = fallbacks
             .map(|reason| (reason, define(&metric::FALLBACK, &[pool, reason.as_str()])))
             .collect();
-        let scrapes = ScrapeResult::ALL.into_iter();
-        let scrapes = scrapes
-            .map(|result| (result, define(&metric::SCRAPES, &[pool, result.as_str()])))
-            .collect();
-        let endpoints = config.endpoints.iter();
-        let endpoints = endpoints
-            .map(|endpoint| EndpointMetrics::new(pool, endpoint.address.to_string()))
-            .collect();
+        let by_result = |metric: &Metric| {
+            let results = ScrapeResult::ALL.into_iter();
+            results
+                .map(|result| (result, define(metric, &[pool, result.as_str()])))
+                .collect()
+        };
         Self {
             name: pool.to_owned(),
             match_blocks: of_pool(&metric::CACHE_MATCH_BLOCKS),
@@ -238,8 +262,9 @@ impl PoolMetrics {
             index_entries: of_pool(&metric::PREFIX_TREE_NODES),
             index_entries_shown: 0,
             fallback,
-            scrapes,
-            endpoints,
+            scrapes: by_result(&metric::SCRAPES),
+            discovery: by_result(&metric::DISCOVERY),
+            endpoints: EndpointSeries::default(),
             models: BTreeSet::new(),
             adapter_loads: BTreeMap::new(),
         }
@@ -248,7 +273,7 @@ impl PoolMetrics {
     /// Counts a decision under its model's label, or under `other` once there are enough labels.
     fn decision(&mut self, model: &str, endpoint: EndpointId, label_values: usize) {
         let model = if model.is_empty() { NO_MODEL } else { model };
-        let Some(endpoint) = self.endpoints.get_mut(endpoint.index()) else {
+        let Some(endpoint) = self.endpoints.get_mut(endpoint) else {
             return;
         };
         if let Some(&handle) = endpoint.decisions.get(model) {
@@ -288,6 +313,64 @@ impl PoolMetrics {
         };
         let define = || define(&metric::ADAPTER_LOADS, &[&self.name, label]);
         add(*loads.entry(label.to_owned()).or_insert_with(define), 1);
+    }
+}
+
+impl EndpointSeries {
+    fn get(&self, endpoint: EndpointId) -> Option<&EndpointMetrics> {
+        self.all.get(*self.places.get(endpoint.index())?)
+    }
+
+    fn get_mut(&mut self, endpoint: EndpointId) -> Option<&mut EndpointMetrics> {
+        self.all.get_mut(*self.places.get(endpoint.index())?)
+    }
+
+    fn follow(&mut self, pool_name: &str, pool: &Pool) {
+        if core::mem::replace(&mut self.joined, pool.joined()) == pool.joined() {
+            return;
+        }
+        for (id, endpoint) in pool.endpoints() {
+            let series = self.series(pool_name, &endpoint.name);
+            while self.places.len() <= id.index() {
+                self.places.push(series);
+            }
+            if let Some(place) = self.places.get_mut(id.index()) {
+                *place = series;
+            }
+        }
+    }
+
+    /// The place of the series of `name` in [`Self::all`].
+    fn series(&mut self, pool_name: &str, name: &str) -> usize {
+        let has_room = self.by_name.len() < MAX_SERIES;
+        let label = if has_room || self.by_name.contains_key(name) {
+            name
+        } else {
+            OTHER
+        };
+        if let Some(&known) = self.by_name.get(label) {
+            return known;
+        }
+        let next = self.all.len();
+        self.all
+            .push(EndpointMetrics::new(pool_name, label.to_owned()));
+        self.by_name.insert(label.to_owned(), next);
+        next
+    }
+
+    /// Sets the gauges of all that ever were endpoints; those that left show 0.
+    fn report(&self, pool: &Pool, now: Timestamp) {
+        let here: BTreeMap<&str, EndpointId> = pool
+            .endpoints()
+            .map(|(id, endpoint)| (endpoint.name.as_str(), id))
+            .collect();
+        for series in &self.all {
+            let id = here.get(series.name.as_str());
+            let queue_depth = id.map_or(0, |&id| pool.queue_depth(id));
+            record(series.queue_depth, u64::from(queue_depth));
+            let health = id.map_or(0.0, |&id| pool.health(id, now));
+            record(series.health, percent(health));
+        }
     }
 }
 

@@ -9,9 +9,11 @@ use proxy_wasm::types::ContextType;
 use xxhash_rust::xxh64::xxh64;
 
 use super::abi::{self, Buffer};
+use super::checker::{self, Checker};
+use super::discovery::Discovery;
 use super::logger;
 use super::metrics::{Metrics, ScrapeResult};
-use super::scraper::{self, Found, Scraper};
+use super::scraper::{self, Call, Found, Scraper};
 use super::shared::{self, Leadership, SharedSnapshot};
 use super::stream::HttpStream;
 use super::watchdog::{self, Watchdog};
@@ -52,6 +54,8 @@ pub(super) struct Root {
 struct Running {
     shared: Rc<Shared>,
     scraper: Scraper,
+    discovery: Discovery,
+    checker: Checker,
     leadership: Leadership,
     /// One for each pool.
     snapshots: Vec<SharedSnapshot>,
@@ -99,18 +103,25 @@ impl Running {
         let entropy = Entropy::new();
         let interval = shortest_interval(&config);
         let lease = interval.saturating_mul(INTERVALS_PER_LEASE);
+        let scraper = Scraper::new(&config);
+        let discovery = Discovery::new(&config, fingerprint);
+        let checker = Checker::new(&config);
+        let pools = config.pools.iter();
+        let snapshots: Vec<SharedSnapshot> =
+            pools.map(|pool| SharedSnapshot::new(&pool.name)).collect();
+        let mut metrics = Metrics::new(&config);
+        let router = Router::new(config);
+        metrics.follow_members(&router);
         Self {
-            scraper: Scraper::new(&config),
+            scraper,
+            discovery,
+            checker,
             leadership: Leadership::new(fingerprint, entropy.vm, lease),
-            snapshots: config
-                .pools
-                .iter()
-                .map(|pool| SharedSnapshot::new(&pool.name))
-                .collect(),
-            unpublished: vec![false; config.pools.len()],
+            unpublished: vec![false; snapshots.len()],
+            snapshots,
             shared: Rc::new(Shared {
-                metrics: RefCell::new(Metrics::new(&config)),
-                router: RefCell::new(Router::new(config)),
+                metrics: RefCell::new(metrics),
+                router: RefCell::new(router),
                 entropy,
                 watchdog: Watchdog::default(),
             }),
@@ -141,10 +152,19 @@ impl Running {
                 pool.apply(&snapshot, now);
             }
         }
+        metrics.follow_members(&router);
+        // Every VM follows what was told, so that the next leader does not tell it again.
+        for pool in router.pools_mut() {
+            for (address, condition) in pool.take_changes() {
+                if leads {
+                    checker::log_change(pool, address, condition);
+                }
+            }
+        }
         if leads {
             let pools = self
                 .snapshots
-                .iter()
+                .iter_mut()
                 .zip(&mut self.unpublished)
                 .zip(router.pools());
             for ((shared, unpublished), pool) in pools {
@@ -152,19 +172,56 @@ impl Running {
                     shared.publish(&pool.snapshot());
                 }
             }
+            self.discovery.start_due(&router, &metrics, now);
             for (refused, why) in self.scraper.start_due(&router, now) {
                 let result = ScrapeResult::Error;
                 self.scraper.note(&router, &metrics, refused, result, &why);
+                self.checker.note_scrape(refused, None);
             }
+            self.checker.start_due(&router, now);
             metrics.report_pools(&router, now);
         }
         metrics.report_own(&router);
     }
 
-    fn scraped(&mut self, token: u32, body_size: usize) {
-        let Some(call) = self.scraper.ended(token) else {
+    fn call_ended(&mut self, token: u32, body_size: usize) {
+        if self.checker.has_asked(token) {
+            self.checked(token, body_size);
+            return;
+        }
+        match self.scraper.ended(token) {
+            Some(call) => self.scraped(call, body_size),
+            None => self.discovered(token, body_size),
+        }
+    }
+
+    fn checked(&mut self, token: u32, body_size: usize) {
+        let Ok(mut router) = self.shared.router.try_borrow_mut() else {
             return;
         };
+        let pool = self.checker.take_answer(token, body_size, &mut router);
+        if let Some(unpublished) = pool.and_then(|pool| self.unpublished.get_mut(pool)) {
+            *unpublished = true;
+        }
+    }
+
+    fn discovered(&mut self, token: u32, body_size: usize) {
+        let (Ok(mut router), Ok(mut metrics)) = (
+            self.shared.router.try_borrow_mut(),
+            self.shared.metrics.try_borrow_mut(),
+        ) else {
+            return;
+        };
+        let pool = self
+            .discovery
+            .ended(token, body_size, &mut router, &metrics);
+        if let Some(unpublished) = pool.and_then(|pool| self.unpublished.get_mut(pool)) {
+            *unpublished = true;
+            metrics.follow_members(&router);
+        }
+    }
+
+    fn scraped(&mut self, call: Call, body_size: usize) {
         let (result, found, why) = scraper::read_answer(call, body_size);
         let (Ok(mut router), Ok(metrics)) = (
             self.shared.router.try_borrow_mut(),
@@ -173,18 +230,22 @@ impl Running {
             return;
         };
         self.scraper.note(&router, &metrics, call, result, &why);
+        self.checker.note_scrape(call, found.as_ref());
         let Some(state) = router.pool_mut(call.pool) else {
+            return;
+        };
+        let Some(endpoint) = state.find(call.address) else {
             return;
         };
         match found {
             Some(Found::Metrics(found)) => {
-                state.update(call.endpoint, call.started, &found);
+                state.take_scrape(endpoint, call.started, &found);
                 if let Some(unpublished) = self.unpublished.get_mut(call.pool) {
                     *unpublished = true;
                 }
             }
-            Some(Found::GpuUtilisation(found)) => {
-                state.update_gpu(call.endpoint, call.started, found);
+            Some(Found::Gpu(found)) => {
+                state.update_gpu(endpoint, call.started, found);
             }
             None => {}
         }
@@ -192,14 +253,19 @@ impl Running {
 }
 
 fn shortest_interval(config: &Config) -> Duration {
-    let intervals = config.pools.iter().map(|pool| pool.metrics.interval);
-    intervals.min().unwrap_or(Duration::from_secs(1))
+    let scrapes = config.pools.iter().map(|pool| pool.metrics.interval);
+    let pools = config.pools.iter();
+    let readings = pools.filter_map(|pool| Some(pool.discovery.as_ref()?.interval));
+    scrapes
+        .chain(readings)
+        .min()
+        .unwrap_or(Duration::from_secs(1))
 }
 
 impl Context for Root {
     fn on_http_call_response(&mut self, token: u32, _: usize, body_size: usize, _: usize) {
         if let Some(running) = &mut self.running {
-            running.scraped(token, body_size);
+            running.call_ended(token, body_size);
         }
     }
 }

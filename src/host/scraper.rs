@@ -3,13 +3,10 @@
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
 
-use proxy_wasm::hostcalls::dispatch_http_call;
-use proxy_wasm::types::Status;
-
-use super::abi::{self, Buffer, HeaderMap};
+use super::calls::{self, Get};
 use super::metrics::{Metrics, ScrapeResult};
 use crate::config::{Config, Engine, PoolConfig};
-use crate::datalayer::{EndpointId, EndpointMetrics, ScrapePlan, engine, gpu};
+use crate::datalayer::{EndpointMetrics, GpuReading, ScrapePlan, engine, gpu};
 use crate::flow::Router;
 use crate::time::Timestamp;
 
@@ -17,8 +14,8 @@ pub(super) struct Scraper {
     sources: Vec<Source>,
     /// Calls under way, by the host's token; bounded by the endpoints.
     calls: BTreeMap<u32, Call>,
-    /// How each endpoint's latest scrape ended, by source and endpoint.
-    latest: BTreeMap<(usize, EndpointId), ScrapeResult>,
+    /// How each endpoint's latest scrape ended, by source and address.
+    latest: BTreeMap<(usize, SocketAddr), ScrapeResult>,
 }
 
 /// One kind of page of one pool's endpoints.
@@ -33,7 +30,7 @@ struct Source {
 enum Page {
     /// The engine's metrics.
     Engine(Engine),
-    /// The load of the GPUs beside it.
+    /// The load and the errors of the GPUs beside it.
     Gpu,
 }
 
@@ -42,7 +39,9 @@ pub(super) struct Call {
     /// The source's place.
     source: usize,
     pub(super) pool: usize,
-    pub(super) endpoint: EndpointId,
+    /// Which of the pool's endpoints. While the call was under way another may have joined, even
+    /// at the place of this one.
+    pub(super) address: SocketAddr,
     pub(super) started: Timestamp,
     page: Page,
 }
@@ -50,8 +49,7 @@ pub(super) struct Call {
 /// What a page said.
 pub(super) enum Found {
     Metrics(EndpointMetrics),
-    /// In [0, 1].
-    GpuUtilisation(f64),
+    Gpu(GpuReading),
 }
 
 impl Scraper {
@@ -64,8 +62,7 @@ impl Scraper {
                 metrics.gpu.as_ref().map(|_| Page::Gpu),
             ];
             for page in pages.into_iter().flatten() {
-                let plan =
-                    ScrapePlan::new(config.endpoints.len(), metrics.interval, metrics.timeout);
+                let plan = ScrapePlan::new(metrics.interval, metrics.timeout);
                 sources.push(Source { pool, page, plan });
             }
         }
@@ -80,11 +77,18 @@ impl Scraper {
     pub(super) fn start_due(&mut self, router: &Router, now: Timestamp) -> Vec<(Call, String)> {
         let mut refused = Vec::new();
         for (at, source) in self.sources.iter_mut().enumerate() {
-            for endpoint in source.plan.start_due(now) {
+            let Some(pool) = router.pools().get(source.pool) else {
+                continue;
+            };
+            self.latest
+                .retain(|(of, address), _| *of != at || pool.find(*address).is_some());
+            let every = pool.config().metrics.interval;
+            let endpoints = pool.endpoints().map(|(_, one)| (one.address, every));
+            for address in source.plan.start_due(endpoints, now) {
                 let scrape = Call {
                     source: at,
                     pool: source.pool,
-                    endpoint,
+                    address,
                     started: now,
                     page: source.page,
                 };
@@ -93,7 +97,7 @@ impl Scraper {
                         self.calls.insert(token, scrape);
                     }
                     Err(why) => {
-                        source.plan.ended(endpoint, now);
+                        source.plan.ended(address, now);
                         refused.push((scrape, why));
                     }
                 }
@@ -106,7 +110,7 @@ impl Scraper {
     pub(super) fn ended(&mut self, token: u32) -> Option<Call> {
         let call = self.calls.remove(&token)?;
         if let Some(source) = self.sources.get_mut(call.source) {
-            source.plan.ended(call.endpoint, call.started);
+            source.plan.ended(call.address, call.started);
         }
         Some(call)
     }
@@ -121,7 +125,7 @@ impl Scraper {
         why: &str,
     ) {
         metrics.scrape(call.pool, result);
-        let before = self.latest.insert((call.source, call.endpoint), result);
+        let before = self.latest.insert((call.source, call.address), result);
         let Some(pool) = router
             .pools()
             .get(call.pool)
@@ -129,9 +133,7 @@ impl Scraper {
         else {
             return;
         };
-        let name = pool
-            .endpoint(call.endpoint)
-            .map_or("", |endpoint| &endpoint.name);
+        let name = call.address;
         let pool = &pool.config().name;
         match (result, before) {
             (ScrapeResult::Ok, None) => {}
@@ -149,6 +151,13 @@ impl Scraper {
     }
 }
 
+impl Call {
+    /// Whether it is the engine's metrics that are read.
+    pub(super) const fn is_engines(self) -> bool {
+        matches!(self.page, Page::Engine(_))
+    }
+}
+
 impl Page {
     /// For people.
     const fn what(self) -> &'static str {
@@ -161,7 +170,7 @@ impl Page {
     fn read(self, text: &[u8]) -> Option<Found> {
         match self {
             Self::Engine(engine) => engine::read(engine, text).map(Found::Metrics),
-            Self::Gpu => gpu::read(text).map(Found::GpuUtilisation),
+            Self::Gpu => gpu::read(text).map(Found::Gpu),
         }
     }
 }
@@ -199,49 +208,34 @@ const GPU_PATH: &str = "/metrics";
 /// host. An error says why the host refused.
 fn call(router: &Router, call: Call) -> Result<u32, String> {
     let target = router.pools().get(call.pool).and_then(|pool| {
-        let endpoint = pool.endpoint(call.endpoint)?.address;
-        let target = Target::new(pool.config(), call.page, endpoint)?;
+        let target = Target::new(pool.config(), call.page, call.address)?;
         Some((target, pool.config().metrics.timeout))
     });
     let Some((target, timeout)) = target else {
         return Err("no such endpoint".to_owned());
     };
     let host = target.address.to_string();
-    let headers = vec![
-        (":method", "GET"),
-        (":path", target.path),
-        (":authority", &host),
-        ("accept", "text/plain"),
-        (router.config().override_host.header.as_str(), &host),
-    ];
-    let sent = dispatch_http_call(target.cluster, headers, None, Vec::new(), timeout);
-    sent.map_err(|status| {
-        if status == Status::BadArgument {
-            format!("Envoy knows no cluster {}", target.cluster)
-        } else {
-            format!("cluster {} has no host or no room for it", target.cluster)
-        }
-    })
+    let get = Get {
+        cluster: target.cluster,
+        path: target.path,
+        authority: &host,
+        accept: "text/plain",
+        override_host: Some((&router.config().override_host.header, &host)),
+        timeout,
+    };
+    get.start()
 }
 
-/// What the ended `call` brought, and a word on it. A host answers 504 for a time-out, 503 for a
-/// refused connection and no header at all for a reset.
+/// What the ended `call` brought, and a word on it.
 pub(super) fn read_answer(call: Call, body_size: usize) -> (ScrapeResult, Option<Found>, String) {
-    let status = abi::header(HeaderMap::HttpCallResponse, ":status").unwrap_or_default();
-    match status.as_slice() {
-        b"200" => {
-            let page = abi::buffer(Buffer::HttpCallResponseBody, body_size).unwrap_or_default();
-            if let Some(found) = call.page.read(&page) {
-                return (ScrapeResult::Ok, Some(found), String::new());
-            }
-            let why = "the page holds no metric of a known engine".to_owned();
-            (ScrapeResult::Unreadable, None, why)
-        }
-        b"504" => (ScrapeResult::Timeout, None, "no answer in time".to_owned()),
-        b"" => (ScrapeResult::Error, None, "the connection broke".to_owned()),
-        other => {
-            let status = String::from_utf8_lossy(other);
-            (ScrapeResult::Error, None, format!("status {status}"))
-        }
+    let page = match calls::answer(body_size) {
+        Ok(page) => page,
+        Err((result, why)) => return (result, None, why),
+    };
+    let found = call.page.read(&page);
+    if found.is_some() {
+        return (ScrapeResult::Ok, found, String::new());
     }
+    let why = "the page holds no metric of a known engine".to_owned();
+    (ScrapeResult::Unreadable, None, why)
 }

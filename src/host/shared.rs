@@ -9,7 +9,7 @@ use crate::replication::snapshot;
 use crate::time::Timestamp;
 
 /// Keys this module writes start like this; the number changes with any encoding behind it.
-const PREFIX: &str = "inline-epp/2";
+const PREFIX: &str = "inline-epp/3";
 
 /// Attempts to count on while other VMs start at the same moment.
 const ATTEMPTS: u32 = 64;
@@ -73,6 +73,32 @@ impl Leadership {
     }
 }
 
+/// A short word that all VMs of a configuration see, such as how something last went: a VM that takes
+/// over says nothing that another has said.
+pub(super) struct SharedWord {
+    key: String,
+}
+
+impl SharedWord {
+    /// The word on `subject` of the configuration that `fingerprint` tells.
+    pub(super) fn new(fingerprint: u64, subject: &str) -> Self {
+        Self {
+            key: format!("{PREFIX}/word/{fingerprint:016x}/{subject}"),
+        }
+    }
+
+    /// Makes `word` the word and returns whether it is a new one, and whether it is the first.
+    pub(super) fn change(&self, word: &str) -> (bool, bool) {
+        let before = abi::shared_data(&self.key).unwrap_or_default().0;
+        let is_new = before != word.as_bytes();
+        if is_new {
+            // Unwritten it is said again, which is no harm.
+            let _ = abi::set_shared_data(&self.key, word.as_bytes(), 0);
+        }
+        (is_new, before.is_empty())
+    }
+}
+
 /// One pool's snapshot.
 pub(super) struct SharedSnapshot {
     key: String,
@@ -88,9 +114,11 @@ impl SharedSnapshot {
         }
     }
 
-    pub(super) fn publish(&self, snapshot: &PoolSnapshot) {
-        if let Err(error) = abi::set_shared_data(&self.key, &snapshot::encode(snapshot), 0) {
-            log::debug!("cannot publish a snapshot: {error:?}");
+    /// What is published is not read back: newer things may be known when it would be.
+    pub(super) fn publish(&mut self, snapshot: &PoolSnapshot) {
+        match abi::set_shared_data(&self.key, &snapshot::encode(snapshot), 0) {
+            Ok(()) => self.seen = abi::shared_data(&self.key).map_or(self.seen, |(_, cas)| cas),
+            Err(error) => log::debug!("cannot publish a snapshot: {error:?}"),
         }
     }
 

@@ -47,6 +47,20 @@ impl PrefixIndex {
         }
     }
 
+    /// Takes in `endpoint`, which holds nothing and has room for `capacity` blocks.
+    pub fn admit(&mut self, endpoint: EndpointId, capacity: u32) {
+        self.drop_endpoint(endpoint);
+        while self.lists.len() <= endpoint.index() {
+            self.lists.push(Lru::new(0));
+        }
+        self.set_capacity(endpoint, capacity);
+    }
+
+    /// Forgets all blocks of `endpoint`; nothing is recorded for it until it is admitted again.
+    pub fn drop_endpoint(&mut self, endpoint: EndpointId) {
+        self.set_capacity(endpoint, 0);
+    }
+
     /// Sets how many blocks `endpoint` has room for; what exceeds it is evicted.
     pub fn set_capacity(&mut self, endpoint: EndpointId, capacity: u32) {
         if let Some(list) = self.lists.get_mut(endpoint.index()) {

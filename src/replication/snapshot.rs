@@ -1,18 +1,20 @@
 //! The encoding of one pool's snapshot.
 //!
-//! Within the envelope (magic and version before, a checksum after): endpoint count (u16), then per
-//! endpoint a tag byte and the address (4: 4 bytes and port; 6: 16 bytes, port, flow info, scope),
-//! `waiting`, `running` and `engines` (u32 each), a byte that says which optional fields follow,
-//! and these in the order of its bits: u64 each, floats by their bits, and by the highest bit the
-//! adapters: their count (u16), then each name's length (u16) and UTF-8 bytes, in ascending order.
+//! Within the envelope (magic and version before, a checksum after): a byte that is 1 for Envoy's
+//! host list and 0 otherwise, endpoint count (u16), then per endpoint a tag byte and the address (4:
+//! 4 bytes and port; 6: 16 bytes, port, flow info, scope), condition and tier (a byte each), sources,
+//! open requests, `waiting`, `running` and `engines` (u32 each), two bytes of flags, and the optional fields in the
+//! order of theirs: eight of u64, floats by their bits; the adapters: their count (u16), then each
+//! name's length (u16) and UTF-8 bytes, in ascending order; the models in the same way, before each a
+//! byte that is 1 for an adapter and 0 otherwise. The next flag is that of a GPU fault, others are 0.
 //! Everything is little-endian and a snapshot has exactly one encoding.
 
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use super::wire::{Kind, Reader, open, seal, unseal};
-use crate::datalayer::Adapters;
 use crate::datalayer::metrics::EndpointMetrics;
 use crate::datalayer::snapshot::{EndpointSnapshot, PoolSnapshot};
+use crate::datalayer::{Adapters, Condition, HostStatus, ModelList};
 use crate::time::Timestamp;
 
 /// Endpoints one snapshot can hold.
@@ -23,6 +25,7 @@ pub const MAX_ENDPOINTS: usize = u16::MAX as usize;
 pub fn encode(snapshot: &PoolSnapshot) -> Vec<u8> {
     let count = u16::try_from(snapshot.endpoints.len()).unwrap_or(u16::MAX);
     let mut out = open(KIND, usize::from(count).saturating_mul(MAX_ENDPOINT_BYTES));
+    out.push(u8::from(snapshot.is_host_list));
     out.extend_from_slice(&count.to_le_bytes());
     for endpoint in snapshot.endpoints.iter().take(usize::from(count)) {
         write_endpoint(&mut out, endpoint);
@@ -34,6 +37,11 @@ pub fn encode(snapshot: &PoolSnapshot) -> Vec<u8> {
 /// missing or trailing bytes, a value out of its range. Allocates at most in proportion to `bytes`.
 pub fn decode(bytes: &[u8]) -> Option<PoolSnapshot> {
     let mut reader = unseal(bytes, KIND)?;
+    let is_host_list = match reader.u8()? {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
     let count = usize::from(reader.u16()?);
     if count.saturating_mul(MIN_ENDPOINT_BYTES) > reader.remaining() {
         return None;
@@ -42,64 +50,92 @@ pub fn decode(bytes: &[u8]) -> Option<PoolSnapshot> {
     for _ in 0..count {
         endpoints.push(read_endpoint(&mut reader)?);
     }
-    (reader.remaining() == 0).then_some(PoolSnapshot { endpoints })
+    (reader.remaining() == 0).then_some(PoolSnapshot {
+        is_host_list,
+        endpoints,
+    })
 }
 
 const KIND: Kind = Kind {
     magic: *b"EPPS",
-    version: 2,
+    version: 3,
 };
 
 const V4: u8 = 4;
 const V6: u8 = 6;
 
-/// Address tag, IPv4 address and port, three counts, field bits.
-const MIN_ENDPOINT_BYTES: usize = 1 + 4 + 2 + 3 * 4 + 1;
-/// The same with an IPv6 address and every optional field but the adapters.
-const MAX_ENDPOINT_BYTES: usize = 1 + 16 + 2 + 4 + 4 + 3 * 4 + 1 + OPTIONAL_FIELDS * 8;
-const OPTIONAL_FIELDS: usize = 7;
-/// The bit of the adapters.
-const ADAPTERS: u8 = 1 << OPTIONAL_FIELDS;
+/// Address tag, IPv4 address and port, host status, three counts, field bits.
+const MIN_ENDPOINT_BYTES: usize = 1 + 4 + 2 + STATUS_BYTES + 3 * 4 + 2;
+/// The same with an IPv6 address and every optional field but names.
+const MAX_ENDPOINT_BYTES: usize =
+    1 + 16 + 2 + 4 + 4 + STATUS_BYTES + 3 * 4 + 2 + OPTIONAL_FIELDS * 8;
+/// Condition, tier, sources, open requests.
+const STATUS_BYTES: usize = 1 + 1 + 4 + 4;
+const OPTIONAL_FIELDS: usize = 8;
+/// Flags after those of the optional fields of u64.
+const ADAPTERS: u16 = 1 << OPTIONAL_FIELDS;
+const MODELS: u16 = ADAPTERS << 1;
+const GPU_FAULT: u16 = MODELS << 1;
+const ALL_FLAGS: u16 = (GPU_FAULT << 1) - 1;
 
 fn write_endpoint(out: &mut Vec<u8>, endpoint: &EndpointSnapshot) {
     write_address(out, endpoint.address);
+    let status = endpoint.status;
+    out.extend_from_slice(&[status.condition.bits(), status.tier]);
+    out.extend_from_slice(&status.sources.to_le_bytes());
+    out.extend_from_slice(&status.active.to_le_bytes());
     let metrics = &endpoint.metrics;
     for count in [metrics.waiting, metrics.running, metrics.engines.max(1)] {
         out.extend_from_slice(&count.to_le_bytes());
     }
     let fields = optional_fields(endpoint);
-    let present = fields.iter().zip(0..).fold(0_u8, |bits, (field, bit)| {
-        bits | (u8::from(field.is_some()) << bit)
+    let present = fields.iter().zip(0..).fold(0_u16, |bits, (field, bit)| {
+        bits | (u16::from(field.is_some()) << bit)
     });
-    let adapters = metrics.adapters.as_ref();
-    out.push(present | adapters.map_or(0, |_| ADAPTERS));
+    let (adapters, models) = (metrics.adapters.as_ref(), endpoint.models.as_ref());
+    let flags = present
+        | adapters.map_or(0, |_| ADAPTERS)
+        | models.map_or(0, |_| MODELS)
+        | if metrics.gpu_fault { GPU_FAULT } else { 0 };
+    out.extend_from_slice(&flags.to_le_bytes());
     for field in fields.into_iter().flatten() {
         out.extend_from_slice(&field.to_le_bytes());
     }
     if let Some(adapters) = adapters {
-        write_adapters(out, adapters);
+        out.extend_from_slice(&short(adapters.iter().len()));
+        adapters.iter().for_each(|name| write_name(out, name));
+    }
+    if let Some(models) = models {
+        out.extend_from_slice(&short(models.iter().len()));
+        for (name, is_adapter) in models.iter() {
+            out.push(u8::from(is_adapter));
+            write_name(out, name);
+        }
     }
 }
 
-/// The type bounds count and lengths below `u16::MAX`.
-fn write_adapters(out: &mut Vec<u8>, adapters: &Adapters) {
-    let short = |length: usize| u16::try_from(length).unwrap_or(u16::MAX).to_le_bytes();
-    out.extend_from_slice(&short(adapters.iter().len()));
-    for name in adapters.iter() {
-        out.extend_from_slice(&short(name.len()));
-        out.extend_from_slice(name.as_bytes());
-    }
+fn write_name(out: &mut Vec<u8>, name: &str) {
+    out.extend_from_slice(&short(name.len()));
+    out.extend_from_slice(name.as_bytes());
 }
 
-/// The names must be what [`write_adapters`] writes: as many, as long and in such an order as
-/// [`Adapters`] keeps them.
+/// A count or a length of names, which their types bound below `u16::MAX`.
+fn short(length: usize) -> [u8; 2] {
+    u16::try_from(length).unwrap_or(u16::MAX).to_le_bytes()
+}
+
+fn read_name<'a>(reader: &mut Reader<'a>) -> Option<&'a str> {
+    let length = usize::from(reader.u16()?);
+    core::str::from_utf8(reader.bytes(length)?).ok()
+}
+
+/// The names must be as many, as long and in such an order as [`Adapters`] keeps them.
 fn read_adapters(reader: &mut Reader<'_>) -> Option<Adapters> {
     let count = usize::from(reader.u16()?);
     let mut adapters = Adapters::default();
     let mut last = "";
     for number in 1..=count {
-        let length = usize::from(reader.u16()?);
-        let name = core::str::from_utf8(reader.bytes(length)?).ok()?;
+        let name = read_name(reader)?;
         if name <= last {
             return None;
         }
@@ -110,6 +146,26 @@ fn read_adapters(reader: &mut Reader<'_>) -> Option<Adapters> {
         last = name;
     }
     Some(adapters)
+}
+
+/// As [`read_adapters`], for [`ModelList`].
+fn read_models(reader: &mut Reader<'_>) -> Option<ModelList> {
+    let count = usize::from(reader.u16()?);
+    let mut models = ModelList::default();
+    let mut last = "";
+    for _ in 0..count {
+        let is_adapter = match reader.u8()? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        let name = read_name(reader)?;
+        if name <= last || !models.insert(name, is_adapter) {
+            return None;
+        }
+        last = name;
+    }
+    Some(models)
 }
 
 fn optional_fields(endpoint: &EndpointSnapshot) -> [Option<u64>; OPTIONAL_FIELDS] {
@@ -131,16 +187,26 @@ fn optional_fields(endpoint: &EndpointSnapshot) -> [Option<u64>; OPTIONAL_FIELDS
             .map(f64::to_bits),
         metrics.prefix_hits,
         metrics.prefix_queries,
+        metrics.progress,
     ]
 }
 
 fn read_endpoint(reader: &mut Reader<'_>) -> Option<EndpointSnapshot> {
     let address = read_address(reader)?;
+    let status = HostStatus {
+        condition: Condition::from_bits(reader.u8()?)?,
+        tier: reader.u8()?,
+        sources: reader.u32()?,
+        active: reader.u32()?,
+    };
     let (waiting, running, engines) = (reader.u32()?, reader.u32()?, reader.u32()?);
-    let present = reader.u8()?;
+    let flags = reader.u16()?;
+    if flags & !ALL_FLAGS != 0 {
+        return None;
+    }
     let mut fields = [None; OPTIONAL_FIELDS];
     for (field, bit) in fields.iter_mut().zip(0..) {
-        if present & (1 << bit) != 0 {
+        if flags & (1 << bit) != 0 {
             *field = Some(reader.u64()?);
         }
     }
@@ -152,11 +218,17 @@ fn read_endpoint(reader: &mut Reader<'_>) -> Option<EndpointSnapshot> {
         start,
         prefix_hits,
         prefix_queries,
+        progress,
     ] = fields;
-    let adapters = if present & ADAPTERS == 0 {
+    let adapters = if flags & ADAPTERS == 0 {
         None
     } else {
         Some(read_adapters(reader)?)
+    };
+    let models = if flags & MODELS == 0 {
+        None
+    } else {
+        Some(read_models(reader)?)
     };
     let metrics = EndpointMetrics {
         waiting,
@@ -168,18 +240,25 @@ fn read_endpoint(reader: &mut Reader<'_>) -> Option<EndpointSnapshot> {
         process_start: start.map(f64::from_bits),
         prefix_hits,
         prefix_queries,
+        progress,
+        gpu_fault: flags & GPU_FAULT != 0,
         adapters,
     };
-    let valid = engines >= 1
-        && metrics.kv_utilisation.is_none_or(is_fraction)
-        && metrics.gpu_utilisation.is_none_or(is_fraction)
-        && metrics.cache_tokens.is_none_or(is_capacity)
-        && metrics.process_start.is_none_or(is_start);
-    valid.then_some(EndpointSnapshot {
+    keeps_promises(&metrics).then_some(EndpointSnapshot {
         address,
         scraped_at: scraped_at.map(Timestamp::from_nanos),
         metrics,
+        models,
+        status,
     })
+}
+
+fn keeps_promises(metrics: &EndpointMetrics) -> bool {
+    metrics.engines >= 1
+        && metrics.kv_utilisation.is_none_or(is_fraction)
+        && metrics.gpu_utilisation.is_none_or(is_fraction)
+        && metrics.cache_tokens.is_none_or(is_capacity)
+        && metrics.process_start.is_none_or(is_start)
 }
 
 fn write_address(out: &mut Vec<u8>, address: SocketAddr) {

@@ -21,7 +21,7 @@ impl Lease {
 }
 
 /// Open leases of one pool. Memory: one entry for each open request.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct InFlight {
     endpoints: Vec<Open>,
     next_id: u64,
@@ -37,11 +37,13 @@ struct Open {
 }
 
 impl InFlight {
-    /// No request at any of `endpoints` endpoints.
-    pub fn new(endpoints: usize) -> Self {
-        Self {
-            endpoints: vec![Open::default(); endpoints],
-            next_id: 0,
+    /// Takes in `endpoint`, at which no request is open.
+    pub fn admit(&mut self, endpoint: EndpointId) {
+        while self.endpoints.len() <= endpoint.index() {
+            self.endpoints.push(Open::default());
+        }
+        if let Some(open) = self.endpoints.get_mut(endpoint.index()) {
+            *open = Open::default();
         }
     }
 
@@ -115,9 +117,15 @@ mod tests {
         Timestamp::from_nanos(millis * 1_000_000)
     }
 
+    fn in_flight() -> InFlight {
+        let mut in_flight = InFlight::default();
+        in_flight.admit(HERE);
+        in_flight
+    }
+
     #[test]
     fn what_the_scrape_cannot_have_seen_is_our_own() {
-        let mut in_flight = InFlight::new(1);
+        let mut in_flight = in_flight();
         let before = in_flight.open(HERE, at(10));
         in_flight.use_scrape(HERE, at(20));
         let after: Vec<Lease> = (20..23)
@@ -139,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_newer_scrape_takes_over_what_was_sent_before_it() {
-        let mut in_flight = InFlight::new(1);
+        let mut in_flight = in_flight();
         let leases: Vec<Lease> = (0..10)
             .map(|millis| in_flight.open(HERE, at(millis)))
             .collect();
@@ -154,7 +162,7 @@ mod tests {
 
     #[test]
     fn requests_of_the_same_moment_are_told_apart() {
-        let mut in_flight = InFlight::new(1);
+        let mut in_flight = in_flight();
         let first = in_flight.open(HERE, at(1));
         let second = in_flight.open(HERE, at(1));
         in_flight.close(first);
@@ -165,7 +173,7 @@ mod tests {
 
     #[test]
     fn an_unknown_endpoint_has_nothing() {
-        let mut in_flight = InFlight::new(1);
+        let mut in_flight = in_flight();
         let lease = in_flight.open(EndpointId::new(9), at(1));
         assert_eq!(in_flight.open_at(EndpointId::new(9)), 0);
         in_flight.close(lease);

@@ -1,23 +1,28 @@
 //! One pool of model servers: its endpoints and all that is known of them.
 
+mod health;
+mod known;
+mod members;
+
 use core::net::SocketAddr;
-use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-use xxhash_rust::xxh64::xxh64;
-
+use self::known::Known;
+use self::members::Members;
 use super::{InFlight, LoadGuard};
 use crate::config::{Capacity, PoolConfig, PrefixConfig};
-use crate::datalayer::{
-    Endpoint, EndpointId, EndpointMetrics, EndpointSnapshot, Outcomes, PoolSnapshot, freshness,
-};
+use crate::datalayer::{Endpoint, EndpointId, EndpointMetrics, Member, PoolSnapshot};
 use crate::prefix::{Chain, PrefixIndex};
 use crate::scheduling::picker::TieKey;
-use crate::scheduling::{Candidate, Decision, Profile, Ranked, five_factor};
+use crate::scheduling::{Candidate, Decision, Profile, Ranked, Standing, five_factor};
 use crate::time::Timestamp;
 
 /// Blocks an endpoint is thought to have room for while it reports nothing (llm-d's default).
 const DEFAULT_CAPACITY: u32 = 31_250;
+
+/// Endpoints a pool may have; more are left out. Each is scraped every interval and scored for each
+/// request.
+const MAX_ENDPOINTS: usize = 4_096;
 
 /// A pool's state in this VM.
 #[derive(Debug)]
@@ -25,33 +30,13 @@ pub struct Pool {
     pub(super) index: PrefixIndex,
     pub(super) in_flight: InFlight,
     config: PoolConfig,
-    endpoints: Vec<Known>,
-    by_address: BTreeMap<SocketAddr, EndpointId>,
+    members: Members,
+    /// Envoy's host list says who the members are.
+    follows_host_list: bool,
     profile: Profile,
     /// Reused from request to request.
     matched: Vec<u32>,
 }
-
-/// An endpoint with its latest metrics.
-#[derive(Debug)]
-struct Known {
-    endpoint: Endpoint,
-    address_hash: u64,
-    /// Start of the scrape the metrics come from.
-    scraped_at: Option<Timestamp>,
-    metrics: EndpointMetrics,
-    /// GPU utilisation by the exporter beside it, and the start of that scrape.
-    exporter: Option<(Timestamp, f64)>,
-    /// How its latest answers turned out.
-    outcomes: Outcomes,
-    /// When it last got a request although it was unfit.
-    probed: Option<Timestamp>,
-    /// The operator was told that Envoy's cluster does not hold it.
-    reported_missing: bool,
-}
-
-/// An unfit endpoint gets one request in this time: how its recovery is noticed.
-const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A decision with what it was based on.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,26 +51,39 @@ pub struct Pick {
     pub loads_adapter: bool,
 }
 
+/// What a host list changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Followed {
+    /// Endpoints that are new.
+    pub joined: u64,
+    /// Endpoints that are no longer there.
+    pub left: usize,
+    /// Hosts for which there was no room.
+    pub left_out: usize,
+}
+
 impl Pool {
     /// A pool that has sent nothing yet and may index `max_entries` (block, endpoint) pairs.
     pub fn new(config: PoolConfig, max_entries: usize) -> Self {
-        let endpoints: Vec<Known> = config.endpoints.iter().map(Known::new).collect();
-        let ids = (0_u16..).map(EndpointId::new);
-        let addresses = endpoints.iter().map(|known| known.endpoint.address);
-        let by_address = addresses.zip(ids).collect();
-        let capacity = match config.prefix.capacity_blocks {
-            Capacity::Blocks(blocks) => blocks,
-            Capacity::Auto => DEFAULT_CAPACITY,
-        };
-        Self {
-            index: PrefixIndex::new(endpoints.len(), capacity, max_entries),
-            in_flight: InFlight::new(endpoints.len()),
+        let mut pool = Self {
+            index: PrefixIndex::new(0, 0, max_entries),
+            in_flight: InFlight::default(),
             profile: five_factor(&config.scoring),
             matched: Vec::new(),
-            by_address,
-            endpoints,
+            members: Members::default(),
+            follows_host_list: false,
             config,
+        };
+        let listed: Vec<SocketAddr> = pool
+            .config
+            .endpoints
+            .iter()
+            .map(|one| one.address)
+            .collect();
+        for address in listed {
+            pool.join(address);
         }
+        pool
     }
 
     /// What the operator asked for.
@@ -94,32 +92,58 @@ impl Pool {
     }
 
     /// The endpoints, in the order of their ids.
-    pub fn endpoints(&self) -> impl ExactSizeIterator<Item = &Endpoint> {
-        self.endpoints.iter().map(|known| &known.endpoint)
+    pub fn endpoints(&self) -> impl Iterator<Item = (EndpointId, &Endpoint)> {
+        self.members.iter().map(|(id, known)| (id, &known.endpoint))
     }
 
     /// The endpoint `id`.
     pub fn endpoint(&self, id: EndpointId) -> Option<&Endpoint> {
-        self.endpoints.get(id.index()).map(|known| &known.endpoint)
+        self.members.get(id).map(|known| &known.endpoint)
     }
 
     /// The endpoint that listens at `address`.
     pub fn find(&self, address: SocketAddr) -> Option<EndpointId> {
-        self.by_address.get(&address).copied()
+        self.members.find(address)
+    }
+
+    /// How many endpoints have joined so far: changes with every new one.
+    pub fn joined(&self) -> u64 {
+        self.members.joined()
+    }
+
+    /// Takes over Envoy's host list: who is not in it leaves with its blocks, who is new joins with
+    /// none, the others get its word. Hosts beyond the 4,096th are left out.
+    pub fn follow_host_list(&mut self, hosts: &[Member]) -> Followed {
+        self.follows_host_list = true;
+        let mut followed = Followed::default();
+        let listed: BTreeSet<SocketAddr> = hosts.iter().map(|host| host.address).collect();
+        for address in self.members.addresses() {
+            if !listed.contains(&address)
+                && let Some(id) = self.find(address)
+            {
+                self.leave(id);
+                followed.left = followed.left.saturating_add(1);
+            }
+        }
+        let joined = self.members.joined();
+        for host in hosts {
+            let found = self.find(host.address).or_else(|| self.join(host.address));
+            match found.and_then(|id| self.members.get_mut(id)) {
+                Some(known) => known.take_hosts_word(host.status, &self.config),
+                None => followed.left_out = followed.left_out.saturating_add(1),
+            }
+        }
+        followed.joined = self.members.joined().saturating_sub(joined);
+        followed
     }
 
     /// Takes over what a newer scrape found out about `endpoint`.
     pub fn update(&mut self, endpoint: EndpointId, started: Timestamp, metrics: &EndpointMetrics) {
-        let Some(known) = self.endpoints.get_mut(endpoint.index()) else {
+        let Some(known) = self.members.get_mut(endpoint) else {
             return;
         };
-        if known.scraped_at.is_some_and(|last| last >= started) {
+        if !known.update(started, metrics, &self.config) {
             return;
-        }
-        known.scraped_at = Some(started);
-        known.metrics = metrics.clone();
-        if known.metrics.gpu_utilisation.is_none() {
-            known.metrics.gpu_utilisation = known.exported(started, &self.config);
         }
         self.in_flight.use_scrape(endpoint, started);
         let reported = metrics
@@ -130,20 +154,26 @@ impl Pool {
         }
     }
 
-    /// Takes over the GPU utilisation, in [0, 1], that the exporter beside `endpoint` told. It
-    /// becomes part of the metrics with the endpoint's next scrape, where its own page tells none.
-    pub fn update_gpu(&mut self, endpoint: EndpointId, started: Timestamp, utilisation: f64) {
-        if let Some(known) = self.endpoints.get_mut(endpoint.index()) {
-            known.exporter = Some((started, utilisation));
-        }
-    }
-
-    /// Takes over a snapshot. Endpoints are told by address; what is unknown, older than what is
-    /// known, or from the future (nobody could ever replace it) is passed over.
+    /// Takes over the scraper's snapshot. Where it is Envoy's host list and the pool is configured
+    /// to follow it, it says who the members are; of the others, what is unknown is passed over.
+    /// Metrics older than what is known, or from the future (nobody could ever replace them) are
+    /// passed over.
     pub fn apply(&mut self, snapshot: &PoolSnapshot, now: Timestamp) {
+        if snapshot.is_host_list && self.config.discovery.is_some() {
+            let hosts = snapshot.endpoints.iter().map(|one| Member {
+                address: one.address,
+                status: one.status,
+            });
+            self.follow_host_list(&hosts.collect::<Vec<_>>());
+        }
         for one in &snapshot.endpoints {
-            let started = one.scraped_at.filter(|&started| started <= now);
-            if let (Some(id), Some(started)) = (self.find(one.address), started) {
+            let Some(id) = self.find(one.address) else {
+                continue;
+            };
+            if let Some(known) = self.members.get_mut(id) {
+                known.take_scrapers_word(one);
+            }
+            if let Some(started) = one.scraped_at.filter(|&started| started <= now) {
                 self.update(id, started, &one.metrics);
             }
         }
@@ -151,13 +181,13 @@ impl Pool {
 
     /// What is known, for other VMs.
     pub fn snapshot(&self) -> PoolSnapshot {
-        let endpoints = self.endpoints.iter().map(|known| EndpointSnapshot {
-            address: known.endpoint.address,
-            scraped_at: known.scraped_at,
-            metrics: known.metrics.clone(),
-        });
         PoolSnapshot {
-            endpoints: endpoints.collect(),
+            is_host_list: self.follows_host_list,
+            endpoints: self
+                .members
+                .iter()
+                .map(|(_, known)| known.snapshot())
+                .collect(),
         }
     }
 
@@ -188,27 +218,37 @@ impl Pool {
     /// An answer of `id` came, or failed to: a 5xx, a reset, a time-out.
     pub fn record_outcome(&mut self, id: EndpointId, now: Timestamp, failed: bool) {
         let window = self.config.health.error_window;
-        if let Some(known) = self.endpoints.get_mut(id.index()) {
+        if let Some(known) = self.members.get_mut(id) {
             known.outcomes.record(now, window, failed);
         }
     }
 
-    /// Envoy's cluster does not hold `id`. Returns whether that is news.
+    /// Whether `id` was a member already when `joined` had joined.
+    pub(super) fn is_same(&self, id: EndpointId, joined: u64) -> bool {
+        self.members
+            .get(id)
+            .is_some_and(|known| known.joined <= joined)
+    }
+
+    /// Envoy's cluster does not hold `id`. Returns whether that is news: it is none where the next
+    /// reading of Envoy's host list settles it.
     pub fn note_missing(&mut self, id: EndpointId) -> bool {
-        let known = self.endpoints.get_mut(id.index());
+        if self.follows_host_list {
+            return false;
+        }
+        let known = self.members.get_mut(id);
         known.is_some_and(|known| !core::mem::replace(&mut known.reported_missing, true))
     }
 
     /// Health of `id` in [0, 1].
     pub fn health(&self, id: EndpointId, now: Timestamp) -> f64 {
-        self.endpoints.get(id.index()).map_or(0.0, |known| {
-            self.fitness_of(known, now) * self.freshness_of(known, now)
-        })
+        let health = |known: &Known| known.health(now, &self.config);
+        self.members.get(id).map_or(0.0, health)
     }
 
     /// Queue depth of `id` as the queue scorer sees it.
     pub fn queue_depth(&self, id: EndpointId) -> u32 {
-        let Some(known) = self.endpoints.get(id.index()) else {
+        let Some(known) = self.members.get(id) else {
             return 0;
         };
         let EndpointMetrics {
@@ -217,14 +257,17 @@ impl Pool {
         waiting.saturating_add(self.in_flight.own(id, waiting, running))
     }
 
-    /// Whether `id` is healthy and below the queue limit.
-    pub fn is_candidate(&self, id: EndpointId, now: Timestamp) -> bool {
+    /// The endpoints a request may go to now: fit, not on standby, below the queue limit.
+    pub fn candidate_count(&self, now: Timestamp) -> usize {
         let scoring = &self.config.scoring;
-        let Some(known) = self.endpoints.get(id.index()) else {
-            return false;
+        let mut all: Vec<Candidate> = self.bare_candidates(now).collect();
+        mark_standby(&mut all, scoring.min_health);
+        let is_in = |one: &&Candidate| {
+            one.is_fit(scoring.min_health)
+                && one.standing == Standing::Active
+                && one.truly_waiting() < scoring.max_queue
         };
-        let candidate = self.candidate(id, known, &Chain::default(), now);
-        candidate.fitness >= scoring.min_health && candidate.truly_waiting() < scoring.max_queue
+        all.iter().filter(is_in).count()
     }
 
     /// (block, endpoint) pairs in the index.
@@ -237,31 +280,46 @@ impl Pool {
         let mut matched = core::mem::take(&mut self.matched);
         let mut one = Vec::new();
         matched.clear();
-        matched.resize(self.endpoints.len(), 0);
         let credit = self.config.prefix.pending_credit;
         for prompt in chain.prompts() {
             self.index.matches(prompt, credit, &mut one);
+            matched.resize(one.len(), 0);
             for (sum, blocks) in matched.iter_mut().zip(&one) {
                 *sum = sum.saturating_add(*blocks);
             }
         }
         // Otherwise, only the endpoints' lists tell adapters from base models.
         let is_adapter = self.config.declares_adapter(model)
-            || self.endpoints.iter().any(|known| known.lists(model));
-        let mut candidates = Vec::with_capacity(self.endpoints.len());
-        for (known, id) in self.endpoints.iter().zip(0_u16..) {
-            let id = EndpointId::new(id);
-            let mut candidate = self.candidate(id, known, chain, now);
+            || self
+                .members
+                .iter()
+                .any(|(_, known)| known.has_loaded(model));
+        let is_listed = self.members.iter().any(|(_, known)| known.has_base(model));
+        let total_blocks = block_count(chain);
+        let attach = |mut candidate: Candidate| {
+            let id = candidate.endpoint;
+            candidate.total_blocks = total_blocks;
             candidate.matched_blocks = matched.get(id.index()).copied().unwrap_or(0);
-            candidate.adapter_ready = !is_adapter || known.lists(model);
-            candidates.push(candidate);
-        }
+            let known = self.members.get(id);
+            let has_loaded = |known: &Known| known.has_loaded(model);
+            candidate.adapter_ready = !is_adapter || known.is_some_and(has_loaded);
+            candidate.serves_model = !is_listed || known.is_none_or(|known| known.may_serve(model));
+            candidate
+        };
+        let mut candidates: Vec<Candidate> = self.bare_candidates(now).map(attach).collect();
         self.matched = matched;
+        mark_standby(&mut candidates, self.config.scoring.min_health);
         self.guard(&mut candidates);
         candidates
     }
 
-    fn candidate(&self, id: EndpointId, known: &Known, chain: &Chain, now: Timestamp) -> Candidate {
+    /// All endpoints, with nothing in their attributes that a prompt decides.
+    fn bare_candidates(&self, now: Timestamp) -> impl Iterator<Item = Candidate> {
+        let members = self.members.iter();
+        members.map(move |(id, known)| self.bare_candidate(id, known, now))
+    }
+
+    fn bare_candidate(&self, id: EndpointId, known: &Known, now: Timestamp) -> Candidate {
         let EndpointMetrics {
             waiting, running, ..
         } = known.metrics;
@@ -269,12 +327,18 @@ impl Pool {
             .endpoint
             .max_running
             .unwrap_or(self.config.scoring.max_running);
-        let fitness = self.fitness_of(known, now);
+        // Of a server that tells nothing, Envoy's own count is the best there is.
+        let tells_nothing = known.scraped_at.is_none() || known.freshness(now, &self.config) < 1.0;
+        let running = if tells_nothing {
+            running.max(known.status.active)
+        } else {
+            running
+        };
         Candidate {
             endpoint: id,
             address_hash: known.address_hash,
             matched_blocks: 0,
-            total_blocks: block_count(chain),
+            total_blocks: 0,
             guarded: false,
             waiting,
             running,
@@ -282,25 +346,17 @@ impl Pool {
             max_running: slots.saturating_mul(known.metrics.engines.max(1)).max(1),
             kv_utilisation: known.metrics.kv_utilisation,
             gpu_utilisation: known.metrics.gpu_utilisation,
-            health: fitness * self.freshness_of(known, now),
-            fitness,
+            health: known.health(now, &self.config),
+            fitness: known.fitness(now, &self.config),
+            tier: known.status.tier,
+            standing: if known.status.condition.is_usable() {
+                Standing::Active
+            } else {
+                Standing::Excluded
+            },
             adapter_ready: true,
+            serves_model: true,
         }
-    }
-
-    fn fitness_of(&self, known: &Known, now: Timestamp) -> f64 {
-        known.outcomes.success(now, self.config.health.error_window)
-    }
-
-    fn freshness_of(&self, known: &Known, now: Timestamp) -> f64 {
-        let age = known.scraped_at.map(|at| now.since(at));
-        let health = &self.config.health;
-        freshness(
-            age,
-            self.config.metrics.interval,
-            health.stale_after,
-            health.stale_floor,
-        )
     }
 
     /// Puts an unfit endpoint whose turn has come before all others, which then take over if it
@@ -314,10 +370,10 @@ impl Pool {
     ) {
         let min_health = self.config.scoring.min_health;
         let due = candidates.iter().find(|candidate| {
-            let probed = self.endpoints.get(candidate.endpoint.index());
-            let probed = probed.and_then(|known| known.probed);
-            candidate.fitness < min_health
-                && probed.is_none_or(|last| now.since(last) >= PROBE_INTERVAL)
+            let known = self.members.get(candidate.endpoint);
+            !candidate.is_fit(min_health)
+                && candidate.serves_model
+                && known.is_some_and(|known| known.probe_is_due(now))
         });
         // Alone it would be no probe but the whole list; and with nobody fit all get requests.
         let (Some(due), None) = (due, decision.exception) else {
@@ -326,7 +382,7 @@ impl Pool {
         if count < 2 || decision.ranking.is_empty() {
             return;
         }
-        if let Some(known) = self.endpoints.get_mut(due.endpoint.index()) {
+        if let Some(known) = self.members.get_mut(due.endpoint) {
             known.probed = Some(now);
         }
         let probe = Ranked {
@@ -340,13 +396,12 @@ impl Pool {
     /// Closes the load guard where too much is open.
     fn guard(&self, candidates: &mut [Candidate]) {
         let scoring = &self.config.scoring;
-        let healthy = || {
-            candidates
-                .iter()
-                .filter(|one| one.fitness >= scoring.min_health)
+        let in_use = |one: &&Candidate| {
+            one.can_serve(scoring.min_health) && one.standing == Standing::Active
         };
-        let count = u32::try_from(healthy().count()).unwrap_or(u32::MAX);
-        let open = healthy()
+        let in_use = || candidates.iter().filter(in_use);
+        let count = u32::try_from(in_use().count()).unwrap_or(u32::MAX);
+        let open = in_use()
             .map(|one| self.in_flight.open_at(one.endpoint))
             .fold(0, u32::saturating_add);
         let guard = LoadGuard::new(scoring.guard_floor, scoring.guard_ratio, open, count);
@@ -354,43 +409,41 @@ impl Pool {
             candidate.guarded = guard.holds(self.in_flight.open_at(candidate.endpoint));
         }
     }
-}
 
-impl Known {
-    fn new(config: &crate::config::EndpointConfig) -> Self {
-        let name = config.address.to_string();
-        Self {
-            address_hash: xxh64(name.as_bytes(), 0),
-            endpoint: Endpoint {
-                address: config.address,
-                name,
-                labels: config.labels.clone(),
-                max_running: config.max_running,
-            },
-            scraped_at: None,
-            metrics: EndpointMetrics::default(),
-            exporter: None,
-            outcomes: Outcomes::default(),
-            probed: None,
-            reported_missing: false,
+    fn join(&mut self, address: SocketAddr) -> Option<EndpointId> {
+        if self.members.len() >= MAX_ENDPOINTS {
+            return None;
+        }
+        let known = Known::new(address, &self.config);
+        // Requests may still run at an endpoint that left: until they end, its place is theirs.
+        let is_free = |id| self.in_flight.open_at(id) == 0;
+        let id = self.members.join(known, is_free)?;
+        let capacity = match self.config.prefix.capacity_blocks {
+            Capacity::Blocks(blocks) => blocks,
+            Capacity::Auto => DEFAULT_CAPACITY,
+        };
+        self.index.admit(id, capacity);
+        self.in_flight.admit(id);
+        Some(id)
+    }
+
+    fn leave(&mut self, id: EndpointId) {
+        if self.members.leave(id).is_some() {
+            self.index.drop_endpoint(id);
         }
     }
+}
 
-    /// What the exporter told, unless that is stale at `now`: a load nobody renews would outlive
-    /// the endpoint's other numbers.
-    fn exported(&self, now: Timestamp, config: &PoolConfig) -> Option<f64> {
-        let (at, utilisation) = self.exporter?;
-        let fresh = config
-            .metrics
-            .interval
-            .saturating_mul(config.health.stale_after);
-        (now.since(at) <= fresh).then_some(utilisation)
-    }
-
-    /// Whether `model` is among the adapters it has loaded.
-    fn lists(&self, model: &str) -> bool {
-        let adapters = self.metrics.adapters.as_ref();
-        adapters.is_some_and(|adapters| adapters.contains(model))
+/// Marks those that are not needed while others of a lower tier are fit.
+fn mark_standby(candidates: &mut [Candidate], min_health: f64) {
+    let fit = candidates.iter().filter(|one| one.can_serve(min_health));
+    let Some(active) = fit.map(|one| one.tier).min() else {
+        return;
+    };
+    for candidate in candidates {
+        if candidate.standing == Standing::Active && candidate.tier > active {
+            candidate.standing = Standing::Standby;
+        }
     }
 }
 

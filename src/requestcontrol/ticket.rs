@@ -14,6 +14,8 @@ pub struct Ticket {
     blocks: Vec<BlockHash>,
     /// The endpoints the request is offered to, one an attempt.
     offered: Vec<EndpointId>,
+    /// How many endpoints had joined: one that joins later may have the place of one that left.
+    joined: u64,
 }
 
 /// How the response began.
@@ -55,6 +57,7 @@ impl Ticket {
             lease: Some(pool.in_flight.open(endpoint, now)),
             blocks,
             offered,
+            joined: pool.joined(),
         })
     }
 
@@ -71,7 +74,9 @@ impl Ticket {
     pub fn served(&mut self, pool: &mut Pool, response: Served, now: Timestamp) -> Option<Moved> {
         let picked = self.endpoint()?;
         for &failed in self.offered.iter().take(response.failed_attempts) {
-            pool.record_outcome(failed, now, true);
+            if pool.is_same(failed, self.joined) {
+                pool.record_outcome(failed, now, true);
+            }
         }
         let Some(to) = response.endpoint.filter(|_| response.by_upstream) else {
             self.take_back(pool);

@@ -32,11 +32,38 @@ pub struct Candidate {
     /// How well its latest answers turned out, in [0, 1]. Unlike health it does not fall because
     /// metrics are old: that alone takes nobody out of the running.
     pub fitness: f64,
+    /// Endpoints of a higher tier stand by until no lower one has a fit endpoint.
+    pub tier: u8,
+    /// Whether its turn has come.
+    pub standing: Standing,
     /// The adapter the request wants is loaded, or it wants none.
     pub adapter_ready: bool,
+    /// Nothing is known against its serving the model the request wants.
+    pub serves_model: bool,
+}
+
+/// Whether an endpoint's turn has come, whatever it scores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It may get requests.
+    Active,
+    /// Not while a lower tier has a fit endpoint.
+    Standby,
+    /// Something forbids it, such as a failed health check.
+    Excluded,
 }
 
 impl Candidate {
+    /// Whether it may be used and does at least as well as `min_health`, in [0, 1].
+    pub fn is_fit(&self, min_health: f64) -> bool {
+        self.standing != Standing::Excluded && self.fitness >= min_health
+    }
+
+    /// Whether it is fit, as [`Self::is_fit`] has it, and may have the model.
+    pub fn can_serve(&self, min_health: f64) -> bool {
+        self.serves_model && self.is_fit(min_health)
+    }
+
     /// Queue depth for scoring: what waits, and what was sent since the numbers were read.
     pub fn queue(&self) -> u32 {
         self.waiting.saturating_add(self.own)

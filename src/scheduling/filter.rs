@@ -1,12 +1,16 @@
 //! Filters: who is out of the running.
 
+mod active;
 mod healthy;
 mod queue_limit;
+mod serves_model;
 
 use core::fmt::Debug;
 
+pub use active::Active;
 pub use healthy::Healthy;
 pub use queue_limit::QueueLimit;
+pub use serves_model::ServesModel;
 
 use super::Candidate;
 use crate::telemetry::Reason;

@@ -1,6 +1,6 @@
 //! The default profile: cache, load, queue, health, adapter.
 
-use super::filter::{Filter, Healthy, QueueLimit};
+use super::filter::{Active, Filter, Healthy, QueueLimit, ServesModel};
 use super::picker::MaxScore;
 use super::profile::{Profile, Weighted};
 use super::scorer::{Adapter, Health, Load, PrefixCache, Queue, Scorer};
@@ -10,9 +10,11 @@ use crate::config::ScoringConfig;
 pub fn five_factor(config: &ScoringConfig) -> Profile {
     let weights = &config.weights;
     let filters: Vec<Box<dyn Filter>> = vec![
+        Box::new(ServesModel),
         Box::new(Healthy {
             min_health: config.min_health,
         }),
+        Box::new(Active),
         Box::new(QueueLimit {
             max_queue: config.max_queue,
         }),

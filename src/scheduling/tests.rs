@@ -38,7 +38,10 @@ fn idle(id: u16) -> Candidate {
         gpu_utilisation: None,
         health: 1.0,
         fitness: 1.0,
+        tier: 0,
+        standing: Standing::Active,
         adapter_ready: true,
+        serves_model: true,
     }
 }
 
@@ -212,6 +215,25 @@ fn the_unhealthy_are_no_candidates() {
         ..idle(1)
     };
     assert_eq!(picks(&[idle(0), ill]), [0]);
+}
+
+#[test]
+fn who_lacks_the_model_is_no_candidate_and_the_ill_who_have_it_are_before_them() {
+    let lacks = Candidate {
+        matched_blocks: 10,
+        serves_model: false,
+        ..idle(1)
+    };
+    assert_eq!(picks(&[idle(0), lacks.clone()]), [0]);
+    let ill = Candidate {
+        fitness: 0.1,
+        ..idle(0)
+    };
+    let decision = five_factor(&config()).run(&[ill, lacks.clone()], TieKey(7), 10);
+    assert_eq!(decision.exception, Some(Reason::NoCandidates));
+    assert_eq!(decision.ranking.len(), 1);
+    assert_eq!(decision.ranking[0].endpoint.index(), 0);
+    assert_eq!(picks(&[lacks]), [1], "better there than nowhere");
 }
 
 #[test]

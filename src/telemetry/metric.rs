@@ -74,6 +74,8 @@ metrics! {
         "Requests sent to an endpoint that did not list their adapter among the loaded ones.";
     SCRAPES "epp_scrapes_total" Counter ["pool" "result"]
         "Scrapes of endpoints' metrics, by result: ok, error, timeout, unreadable.";
+    DISCOVERY "epp_discovery_total" Counter ["pool" "result"]
+        "Readings of Envoy's host list, by result as above; none without discovery.";
     UPSTREAM_RESET "epp_upstream_reset_total" Counter ["pool" "pod"]
         "Responses an endpoint broke off after they had begun.";
 }

@@ -9,14 +9,15 @@ pub use real::RealGateway;
 
 use std::fmt::{self, Write};
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 /// A proxy with the module in it, and model servers behind.
 #[expect(async_fn_in_trait, reason = "tests poll one future on one thread")]
 pub trait Gateway: Sized {
-    /// Starts everything and waits until the servers' metrics are known.
+    /// Starts everything and waits until the servers' metrics are known, unless the plan is blind.
     async fn start(plan: Plan) -> Self;
 
     /// Addresses of the servers, in the order of the plan.
@@ -29,6 +30,12 @@ pub trait Gateway: Sized {
     /// there is none.
     async fn metric(&self, name: &str, labels: &[(&str, &str)]) -> Option<u64>;
 
+    /// Has a server treat requests otherwise from here on.
+    async fn change(&self, index: usize, serves: Serves);
+
+    /// Lets time pass.
+    async fn pass(&self, time: Duration);
+
     /// What was logged so far.
     fn log(&self) -> String;
 }
@@ -37,6 +44,7 @@ pub trait Gateway: Sized {
 pub struct Plan {
     pub(crate) servers: Vec<Serves>,
     pub(crate) patches: Vec<Patch>,
+    pub(crate) looks_after_servers: bool,
 }
 
 pub(crate) type Patch = Box<dyn Fn(&mut Value) + Send + Sync>;
@@ -49,7 +57,8 @@ impl fmt::Debug for Plan {
     }
 }
 
-/// How a server treats requests for generations. Its metrics can be read unless it is gone.
+/// How a server treats requests. Its metrics can be read and it says it is ready, unless otherwise
+/// stated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Serves {
     /// It answers.
@@ -58,6 +67,12 @@ pub enum Serves {
     Busy,
     /// It refuses connections.
     Gone,
+    /// Its model is not there yet: 503, for its health too, and no metrics of an engine.
+    Loading,
+    /// It answers, and its metrics are none.
+    Garbled,
+    /// Its engine does nothing although requests run.
+    Stuck,
 }
 
 impl Plan {
@@ -66,7 +81,23 @@ impl Plan {
         Self {
             servers: servers.to_vec(),
             patches: Vec::new(),
+            looks_after_servers: true,
         }
+    }
+
+    /// Has the module read and check nothing for as long as the run takes: it routes by what it was
+    /// told of servers, and by how they answer.
+    #[must_use]
+    pub fn blind(self) -> Self {
+        let mut blind = self.plugin(|plugin| {
+            let pool = &mut plugin["pools"][0];
+            // A tick is a tenth of it.
+            pool["metrics"]["interval"] = json!("10m");
+            // A server that was never read is as good as any.
+            pool["health"] = json!({ "staleFloor": 1.0 });
+        });
+        blind.looks_after_servers = false;
+        blind
     }
 
     /// Changes the plugin configuration.

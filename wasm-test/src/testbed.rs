@@ -4,6 +4,7 @@
 //! on, and metrics stay fresh for longer, so that a busy machine does not change scores.
 
 mod answer;
+mod hosts;
 mod metrics;
 mod poll;
 mod prompt;
@@ -11,6 +12,7 @@ mod setup;
 mod upkeep;
 
 pub use answer::Answer;
+pub use hosts::{ADMIN_CLUSTER, AdminRelay, Host, HostFile};
 pub use poll::{PATIENCE, eventually};
 pub use prompt::{chat, completion, prompt, say};
 pub use setup::Setup;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use inline_epp::config::{Config, Kind, keys};
 use inline_epp::datalayer::EndpointId;
 use inline_epp::requestcontrol::LoadGuard;
-use inline_epp::scheduling::{Candidate, five_factor};
+use inline_epp::scheduling::{Candidate, Standing, five_factor};
 use readme::{Fence, Readme};
 use serde_json::{Value, json};
 
@@ -205,13 +205,12 @@ fn plugin_config_yaml_spells_out_every_key_with_its_default() {
     for key in keys() {
         let Some(default) = key.default else { continue };
         let default: Value = serde_json::from_str(default).expect("JSON");
-        // A list whose entries are spelled out is not the empty one it is without.
-        let is_spelled_out = |value: &Value| {
-            value
+        if found[key.path].is_object()
+            || found[key.path]
                 .as_array()
-                .is_some_and(|list| list.iter().any(Value::is_object))
-        };
-        if default == json!([]) && is_spelled_out(&found[key.path]) {
+                .is_some_and(|all| !all.is_empty())
+        {
+            // An example of what may stand there; its own keys are looked at one by one.
             continue;
         }
         assert!(
@@ -239,7 +238,10 @@ fn candidate(matched: u32, load: f64, queue: u32) -> Candidate {
         gpu_utilisation: Some(load),
         health: 1.0,
         fitness: 1.0,
+        tier: 0,
+        standing: Standing::Active,
         adapter_ready: true,
+        serves_model: true,
     }
 }
 

@@ -204,9 +204,13 @@ async fn an_endpoint_that_refuses_costs_a_retry_on_the_next_of_the_list() {
     let (_socket, dead) = refusing();
     let testbed = Testbed::with_servers(2)
         .further_endpoint(dead)
-        // An endpoint that was never scraped is as good as the others then.
-        .pool(|pool| pool["health"] = json!({ "staleFloor": 1.0 }))
-        .start()
+        .pool(|pool| {
+            // Nobody looks after the servers while this runs: a tick is a tenth of the interval.
+            pool["metrics"]["interval"] = json!("10m");
+            // An endpoint that was never scraped is as good as the others then.
+            pool["health"] = json!({ "staleFloor": 1.0 });
+        })
+        .start_unscraped()
         .await;
     let mut number = 0;
     let answer = eventually("the dead endpoint to be picked", async || {
@@ -304,9 +308,14 @@ async fn requests_survive_a_pool_that_is_all_dead_and_returns() {
     for server in testbed.servers() {
         server.kill().await;
     }
+    eventually("that to be found out", async || {
+        let candidates = testbed.metric("epp_candidate_pods", &[]).await;
+        (candidates == Some(0)).then_some(())
+    })
+    .await;
     let answer = testbed.complete(&prompt("early", 1_000)).await;
     assert_eq!(answer.status, 503);
-    assert_eq!(answer.reason(), "picked");
+    assert_eq!(answer.reason(), "no_candidates");
     for server in testbed.servers() {
         server.restart().await.expect("its port is still its own");
     }

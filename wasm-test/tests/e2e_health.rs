@@ -1,8 +1,10 @@
 //! Servers that fail: left out while they do, probed, and back when they are well.
 
+use std::pin::pin;
+
 use serde_json::{Value, json};
-use wasm_test::sim::{Overrides, SimServer};
-use wasm_test::testbed::{Testbed, eventually, prompt};
+use wasm_test::sim::{Hold, Overrides, SimServer};
+use wasm_test::testbed::{COMPLETIONS, POOL, Testbed, completion, eventually, prompt};
 
 fn fails_with(server: &SimServer, status: u16) {
     let overrides = json!({ "fail": { "status": status } });
@@ -53,6 +55,108 @@ async fn what_clients_do_wrong_costs_a_server_no_health() {
         assert!((10..=30).contains(&answers), "{status}: {answers} of 40");
     }
     assert_eq!(testbed.metric("epp_candidate_pods", &[]).await, Some(2));
+}
+
+/// Whether the log says that any endpoint is not used.
+fn anybody_left_out(testbed: &Testbed) -> bool {
+    testbed.envoy().log().contains("is not used")
+}
+
+#[tokio::test]
+async fn an_open_circuit_breaker_makes_nobody_unfit() {
+    let testbed = Testbed::with_servers(3)
+        .cluster(|cluster| {
+            let full =
+                json!({ "max_connections": 1, "max_pending_requests": 1, "max_requests": 1 });
+            cluster["circuit_breakers"]["thresholds"] = json!([full]);
+        })
+        .start_unscraped()
+        .await;
+    // One request stays: all further calls overflow.
+    testbed.servers().iter().for_each(|server| {
+        server.set_overrides(Overrides {
+            hold: Hold::Generations,
+            ..Overrides::default()
+        });
+    });
+    let text = prompt("in the way", 600);
+    let request = testbed.complete(&text);
+    let mut overflows = pin!(eventually("scrapes to overflow", async || {
+        let labels = [("pool", POOL), ("result", "error")];
+        let failed = testbed.metric("epp_scrapes_total", &labels).await;
+        (failed >= Some(40)).then_some(())
+    }));
+    tokio::select! {
+        answer = request => {
+            assert_eq!(answer.status, 503, "held or refused for lack of room");
+            overflows.await;
+        }
+        () = &mut overflows => {}
+    }
+    assert_eq!(testbed.metric("epp_candidate_pods", &[]).await, Some(3));
+    assert!(!anybody_left_out(&testbed));
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_is_slow_and_not_unfit() {
+    let testbed = Testbed::with_servers(2).start().await;
+    testbed.servers()[0].set_overrides(Overrides {
+        hold: Hold::All,
+        ..Overrides::default()
+    });
+    let timed_out = || testbed.metric("epp_scrapes_total", &[("result", "timeout")]);
+    eventually("three scrapes in vain", async || {
+        (timed_out().await >= Some(3)).then_some(())
+    })
+    .await;
+    assert_eq!(testbed.metric("epp_candidate_pods", &[]).await, Some(2));
+    assert!(!anybody_left_out(&testbed));
+}
+
+#[tokio::test]
+async fn a_cold_cache_is_not_ill() {
+    let testbed = Testbed::with_servers(2).start().await;
+    testbed.servers()[0].restart().await.expect("its own port");
+    testbed.metrics_taken_over().await;
+    let cold = testbed.servers()[0].address();
+    eventually("full health", async || {
+        let health = testbed.of_pod("epp_pod_health_score", cold).await;
+        (health == 100).then_some(())
+    })
+    .await;
+    assert_eq!(testbed.metric("epp_candidate_pods", &[]).await, Some(2));
+}
+
+#[tokio::test]
+async fn requests_go_where_their_model_is_listed() {
+    let testbed = Testbed::with_servers(3)
+        .server(0, |config| config.served_model_name = vec!["other".into()])
+        .start()
+        .await;
+    let ask = async |model: &str, number: usize| {
+        let mut body = completion(&prompt(&format!("{model} {number}"), 600));
+        body["model"] = json!(model);
+        testbed.ask(COMPLETIONS, &body).await
+    };
+    let mut round = 0;
+    eventually("the lists to be known", async || {
+        round += 1;
+        let answer = ask("other", round).await;
+        let mut all = true;
+        for number in 0..10 {
+            all &= ask("sim-model", round * 100 + number).await.status == 200;
+        }
+        (answer.status == 200 && all).then_some(())
+    })
+    .await;
+    for number in 0..10 {
+        let answer = ask("other", 10_000 + number).await;
+        assert_eq!((answer.status.as_u16(), answer.reason()), (200, "picked"));
+        assert_eq!(answer.server(), testbed.servers()[0].address());
+        // What nobody lists is the servers' to refuse.
+        let answer = ask("nobody's", 10_000 + number).await;
+        assert_eq!((answer.status.as_u16(), answer.reason()), (404, "picked"));
+    }
 }
 
 #[tokio::test]

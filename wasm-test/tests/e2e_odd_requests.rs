@@ -102,6 +102,16 @@ async fn a_get_is_routed_by_load() {
 }
 
 #[tokio::test]
+async fn a_head_is_routed_by_load() {
+    let testbed = Testbed::with_servers(2).start().await;
+    let request = testbed.request(Method::HEAD, "/v1/models");
+    let answer = routed(&testbed, request, b"", "no_body").await;
+    assert_eq!(answer.status, 200);
+    testbed.nothing_in_flight().await;
+    testbed.assert_no_vm_lost().await;
+}
+
+#[tokio::test]
 async fn a_post_without_a_body_is_routed_by_load() {
     let testbed = Testbed::with_servers(2).start().await;
     let request = testbed.post(COMPLETIONS, "");

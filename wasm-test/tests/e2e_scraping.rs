@@ -8,7 +8,7 @@ use axum::Router;
 use axum::routing::get;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use wasm_test::sim::{Hold, Overrides, SimServer};
+use wasm_test::sim::{Hold, MetricsAnswer, Overrides, SimServer};
 use wasm_test::testbed::{POOL, Testbed, eventually, prompt};
 
 /// The interval of the testbed.
@@ -70,11 +70,11 @@ async fn a_scrape_reaches_exactly_its_server() {
     assert_eq!(scraped(&testbed, "error").await, 0);
 }
 
-/// Starts what serves `page` under `/metrics`, and returns its port.
-async fn exporter(page: &'static str) -> u16 {
+/// Starts what serves `page` under `path`, and returns its port.
+async fn exporter(path: &str, page: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let port = listener.local_addr().expect("an address").port();
-    let routes = Router::new().route("/metrics", get(async move || page));
+    let routes = Router::new().route(path, get(async move || page));
     tokio::spawn(async move { axum::serve(listener, routes).await });
     port
 }
@@ -91,15 +91,16 @@ fn sibling(tree: &mut Value, name: &str, port: u16) {
 }
 
 #[tokio::test]
-async fn metrics_and_gpu_load_come_from_other_ports() {
-    let metrics = exporter("sglang:num_queue_reqs 4\nsglang:token_usage 0.5\n").await;
-    let gpu = exporter("DCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 75\n").await;
+async fn metrics_and_gpu_load_come_from_other_ports_and_paths() {
+    let metrics = exporter("/m", "sglang:num_queue_reqs 4\nsglang:token_usage 0.5\n").await;
+    let gpu = exporter("/metrics", "DCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 75\n").await;
     let testbed = Testbed::with_servers(1)
         .bootstrap(move |tree| {
             sibling(tree, "scrape", metrics);
             sibling(tree, "gpus", gpu);
         })
         .pool(move |pool| {
+            pool["metrics"]["path"] = json!("/m");
             pool["metrics"]["cluster"] = json!("scrape");
             pool["metrics"]["port"] = json!(metrics);
             pool["metrics"]["gpuCluster"] = json!("gpus");
@@ -207,6 +208,74 @@ async fn stale_metrics_lower_the_score_and_exclude_nobody() {
     .await;
     assert_eq!(answer.reason(), "picked");
     assert_eq!(answer.server(), server);
+}
+
+#[tokio::test]
+async fn pages_that_hang_dawdle_or_are_garbage_cost_their_own_servers_only() {
+    let testbed = Testbed::with_servers(4)
+        .pool(|pool| {
+            // Below minHealth: if age alone took anybody out, it would these.
+            pool["health"] = json!({ "staleAfter": 9, "staleFloor": 0.1 });
+        })
+        .start()
+        .await;
+    // Each server holds a conversation.
+    let mut held = vec![None; 4];
+    let mut number = 0;
+    while held.iter().any(Option::is_none) {
+        number += 1;
+        let text = prompt(&format!("conversation {number}"), 2_000);
+        let server = testbed.index_of(testbed.complete(&text).await.server());
+        held[server] = Some(text);
+    }
+
+    let [hangs, dawdles, garbles, well] = testbed.servers() else {
+        panic!("four servers");
+    };
+    hangs.set_overrides(frozen_metrics());
+    dawdles.set_overrides(Overrides {
+        metrics_delay_ms: 5_000,
+        ..Overrides::default()
+    });
+    garbles.set_overrides(Overrides {
+        metrics: MetricsAnswer::RandomBytes,
+        ..Overrides::default()
+    });
+    for server in [hangs, dawdles, garbles] {
+        let pod = server.address();
+        eventually("old numbers to count for little", async || {
+            (testbed.of_pod("epp_pod_health_score", pod).await == 10).then_some(())
+        })
+        .await;
+    }
+
+    // The fourth is scored by what it says now.
+    let pod = well.address();
+    eventually("its numbers to be new", async || {
+        (testbed.of_pod("epp_pod_health_score", pod).await == 100).then_some(())
+    })
+    .await;
+    for (waiting, depth) in [(7.0, 7), (3.0, 3)] {
+        well.set_overrides(Overrides {
+            num_requests_waiting: Some(waiting),
+            ..Overrides::default()
+        });
+        eventually("its queue", async || {
+            (testbed.of_pod("epp_queue_depth", pod).await == depth).then_some(())
+        })
+        .await;
+    }
+    // And nobody is out: all are candidates, and each keeps what it holds.
+    let candidates = testbed
+        .metric("epp_candidate_pods", &[("pool", POOL)])
+        .await;
+    assert_eq!(candidates, Some(4));
+    for (server, text) in testbed.servers().iter().zip(held) {
+        let answer = testbed.complete(&text.expect("a conversation")).await;
+        assert_eq!((answer.reason(), answer.cache_match()), ("picked", (8, 8)));
+        assert_eq!(answer.server(), server.address());
+    }
+    testbed.assert_no_vm_lost().await;
 }
 
 #[tokio::test]

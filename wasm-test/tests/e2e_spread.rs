@@ -1,7 +1,9 @@
 //! Many requests at once: what is in flight counts before any scrape can show it.
 
+use std::net::{Ipv4Addr, SocketAddr};
+
 use serde_json::json;
-use wasm_test::sim::{Hold, Overrides};
+use wasm_test::sim::{Hold, Overrides, SimConfig, SimServer};
 use wasm_test::testbed::{
     Answer, CHAT, COMPLETIONS, Setup, Testbed, chat, completion, eventually, prompt, say,
 };
@@ -10,7 +12,7 @@ fn hold(testbed: &Testbed, hold: Hold) {
     for server in testbed.servers() {
         server.set_overrides(Overrides {
             hold,
-            ..Overrides::default()
+            ..server.state().overrides
         });
     }
 }
@@ -101,6 +103,45 @@ async fn distinct_cold_prompts_at_once_are_shared_by_every_worker() {
     let shares = burst(&testbed, COMPLETIONS, (0..48).map(cold).collect::<Vec<_>>()).await;
     // Each worker shares out its own requests, to one more or less.
     assert!(within(&shares, 12, 2), "{shares:?}");
+}
+
+/// A server that never said a word about itself, and three that do.
+async fn with_a_silent_one() -> (Testbed, SimServer) {
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let silent = SimServer::start(SimConfig::default(), any).await.unwrap();
+    silent.set_overrides(Overrides {
+        // Every family's name begins with nothing.
+        metrics_without: vec![String::new()],
+        ..Overrides::default()
+    });
+    let setup = Testbed::with_servers(3).further_endpoint(silent.address());
+    (setup.start().await, silent)
+}
+
+#[tokio::test]
+async fn a_server_without_samples_takes_neither_all_nor_none_of_a_burst() {
+    let (testbed, silent) = with_a_silent_one().await;
+    let cold = |number| prompt(&format!("client {number}"), 2_000);
+    let answers = testbed.complete_all((0..60).map(cold)).await;
+    let share = answers
+        .iter()
+        .filter(|answer| answer.server() == silent.address());
+    let share = share.count();
+    assert!((5..=25).contains(&share), "{share} of 60");
+}
+
+#[tokio::test]
+async fn a_server_without_samples_takes_neither_all_nor_none_of_what_comes_one_by_one() {
+    let (testbed, silent) = with_a_silent_one().await;
+    let mut share = 0;
+    for number in 0..60 {
+        let answer = testbed
+            .complete(&prompt(&format!("visitor {number}"), 2_000))
+            .await;
+        share += usize::from(answer.server() == silent.address());
+    }
+    // A fair share is 15; four standard deviations are 13.
+    assert!((2..=28).contains(&share), "{share} of 60");
 }
 
 #[tokio::test]

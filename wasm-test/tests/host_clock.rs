@@ -208,11 +208,18 @@ fn scrapes_go_to_the_metrics_cluster_and_fail_where_there_is_none() {
     gateway.host().answer_calls(|_| None);
     gateway.scrape();
     let calls = gateway.host().calls();
-    assert_eq!(calls.len(), 1);
-    assert_eq!(calls[0].request.cluster, "scrapes");
-    assert_eq!(calls[0].request.header(":path"), Some("/metrics"));
+    let to = |path: &str| {
+        let mut calls = calls.iter();
+        let call = calls.find(|call| call.request.header(":path") == Some(path));
+        call.expect("a call under way")
+    };
+    assert_eq!(calls.len(), 2);
+    assert_eq!(to("/metrics").request.cluster, "scrapes");
+    assert_eq!(to("/health").request.cluster, "model-servers");
     let page = wasm_test::scenario::metrics_page(10);
-    gateway.host().answer(calls[0].token, Answer::ok(page));
+    gateway
+        .host()
+        .answer(to("/metrics").token, Answer::ok(page));
     gateway.host().advance(Duration::ZERO);
     assert_eq!(scrapes_that_ended(&gateway, "ok"), 1);
 
@@ -226,7 +233,7 @@ fn scrapes_go_to_the_metrics_cluster_and_fail_where_there_is_none() {
 fn metrics_lose_worth_with_age_and_take_nobody_out() {
     let gateway = start(1, 1);
     until_scraped(&gateway);
-    gateway.set_serves(0, Serves::Gone);
+    gateway.set_serves(0, Serves::Garbled);
     let health = |after: Duration| {
         gateway.host().advance(after);
         of_pod(&gateway, "epp_pod_health_score")

@@ -245,6 +245,8 @@ async fn a_call_fails_at_once_or_by_a_status_of_envoys() {
     for (script, status) in [
         (failed("/hold-call-timeout", Calls::Unanswered), "504"),
         (failed("/hold-call-", Calls::Refused), "503"),
+        (failed("/hold-call-", Calls::Broken), "503"),
+        (failed("/hold-call-", Calls::Busy), "503"),
     ] {
         let (lines, answered) = script.play().await;
         let response = format!(
@@ -256,6 +258,27 @@ async fn a_call_fails_at_once_or_by_a_status_of_envoys() {
     let (lines, answered) = failed("/hold-call-", Calls::Exhausted).play().await;
     assert_eq!(lines[1..3], ["call=10", "reply=0"]);
     assert_eq!(answered, 418);
+}
+
+#[tokio::test]
+async fn a_servers_503_is_told_from_envoys_own_and_these_by_their_cause() {
+    let own = "503 by server=false overloaded=false says=upstream connect error or \
+               disconnect/reset before headers. reset reason: ";
+    for (calls, line) in [
+        (Calls::Refused, format!("{own}remote connection failure")),
+        (Calls::Broken, format!("{own}connection termination")),
+        (
+            Calls::Busy,
+            "503 by server=true overloaded=false says=".to_owned(),
+        ),
+    ] {
+        let script = Script {
+            calls,
+            ..Script::new("/hold-call-", &[])
+        };
+        let (lines, _) = script.play().await;
+        assert_eq!(lines[3], line);
+    }
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use inline_epp::config::{Config, PendingCredit, ScoringConfig};
 use inline_epp::datalayer::EndpointId;
 use inline_epp::prefix::{BlockHash, ChainBuilder, PrefixIndex, Seed};
 use inline_epp::scheduling::picker::TieKey;
-use inline_epp::scheduling::{Candidate, five_factor};
+use inline_epp::scheduling::{Candidate, Standing, five_factor};
 use proptest::prelude::*;
 
 const ENDPOINTS: u16 = 3;
@@ -165,7 +165,10 @@ fn candidates() -> impl Strategy<Value = Candidate> {
             gpu_utilisation,
             health,
             fitness: 1.0,
+            tier: 0,
+            standing: Standing::Active,
             adapter_ready,
+            serves_model: true,
         };
         (candidate.truly_waiting() < 20).then_some(candidate)
     })

@@ -4,12 +4,16 @@
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use inline_epp::config::Engine;
 use inline_epp::datalayer::exposition::{Sample, samples};
 use inline_epp::datalayer::metrics::EndpointMetrics;
 use inline_epp::datalayer::snapshot::{EndpointSnapshot, PoolSnapshot};
-use inline_epp::datalayer::{Adapters, engine};
+use inline_epp::datalayer::{
+    Adapters, Condition, HostStatus, ModelList, Unusable, clusters, engine,
+};
+use inline_epp::replication::lease;
 use inline_epp::replication::snapshot::{decode, encode};
 use inline_epp::time::Timestamp;
 use proptest::collection::vec;
@@ -115,9 +119,52 @@ proptest! {
     }
 
     #[test]
-    fn a_snapshot_survives_the_round_trip(endpoints in vec(endpoint(), 0..40)) {
-        let pool = PoolSnapshot { endpoints };
+    fn a_snapshot_survives_the_round_trip(
+        is_host_list in any::<bool>(),
+        endpoints in vec(endpoint(), 0..40),
+    ) {
+        let pool = PoolSnapshot { is_host_list, endpoints };
         prop_assert_eq!(decode(&encode(&pool)), Some(pool));
+    }
+
+    /// Envoy's host list, with any bytes put over it anywhere.
+    #[test]
+    fn a_mutated_host_list_is_read_without_a_panic(
+        mutations in vec((any::<Index>(), mutation()), 0..8),
+        cut in any::<Index>(),
+    ) {
+        let mut text = HOST_LIST.as_bytes().to_vec();
+        for (at, mutation) in mutations {
+            mutation.apply(&mut text, at);
+        }
+        let end = cut.index(text.len() + 1);
+        for text in [&text[..], &text[..end]] {
+            if let Ok(hosts) = clusters::read(text, &["c", "d"]) {
+                prop_assert!(hosts.windows(2).all(|pair| pair[0].address < pair[1].address));
+            }
+        }
+    }
+
+    #[test]
+    fn any_bytes_as_a_host_list_are_read_without_a_panic(bytes in vec(any::<u8>(), 0..500)) {
+        prop_assert!(clusters::read(&bytes, &["c"]).is_err());
+    }
+
+    /// Envoy's filter is RE2; what it must match is the same in this dialect.
+    #[test]
+    fn the_query_matches_the_names_it_was_made_of_and_no_others(
+        names in vec("[ -~é]{1,12}", 1..4),
+        other in ".{0,12}",
+    ) {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let path = clusters::path(&names);
+        let (_, filter) = path.split_once("&filter=").unwrap();
+        let filter = percent_encoding::percent_decode_str(filter).decode_utf8().unwrap();
+        let filter = regex::Regex::new(&filter).unwrap();
+        for name in &names {
+            prop_assert!(filter.is_match(name), "{name}");
+        }
+        prop_assert_eq!(filter.is_match(&other), names.contains(&other.as_str()));
     }
 
     #[test]
@@ -132,7 +179,7 @@ proptest! {
         endpoints in vec(endpoint(), 0..5),
         mutations in vec((any::<Index>(), mutation()), 1..8),
     ) {
-        let mut bytes = encode(&PoolSnapshot { endpoints });
+        let mut bytes = encode(&PoolSnapshot { is_host_list: false, endpoints });
         bytes.truncate(bytes.len() - 8);
         for (at, mutation) in mutations {
             mutation.apply(&mut bytes, at);
@@ -142,6 +189,35 @@ proptest! {
         if let Some(pool) = decode(&bytes) {
             prop_assert_eq!(encode(&pool), bytes);
         }
+    }
+
+    #[test]
+    fn any_bytes_are_no_lease(bytes in vec(any::<u8>(), 0..60)) {
+        prop_assert_eq!(lease::decode(&bytes), None);
+    }
+
+    /// With a checksum that fits, the fields themselves are what must be survived, and nobody may be
+    /// locked out for longer than a lease lasts.
+    #[test]
+    fn a_mutated_lease_is_refused_or_lapses(
+        (holder, serves, ends_in_ms) in (any::<u64>(), any::<bool>(), 0_u64..6_000),
+        mutations in vec((any::<Index>(), mutation()), 0..2),
+        (vm, i_serve, now) in (any::<u64>(), any::<bool>(), 0_u64..1 << 62),
+    ) {
+        let now = Timestamp::from_nanos(now);
+        let until = now.after(Duration::from_millis(ends_in_ms));
+        let mut bytes = lease::encode(lease::Lease { holder, until, serves });
+        bytes.truncate(bytes.len() - 8);
+        for (at, mutation) in mutations {
+            mutation.apply(&mut bytes, at);
+        }
+        let checksum = xxh64(&bytes, 0);
+        bytes.extend(checksum.to_le_bytes());
+        let found = lease::decode(&bytes);
+        let me = lease::Claimant { vm, serves: i_serve };
+        let duration = Duration::from_secs(2);
+        let follows = |now| lease::step(found, me, now, duration) == lease::Step::Follow;
+        prop_assert!(!follows(now) || !follows(now.after(duration)), "{:?}", found);
     }
 }
 
@@ -330,14 +406,24 @@ fn engine_load() -> impl Strategy<Value = (u32, u32, f64, u64)> {
     (0_u32..1000, 0_u32..1000, 0.0..=1.0, 1_u64..1 << 40)
 }
 
+const HOST_LIST: &str = r#"{"cluster_statuses":[{"name":"d"},{"name":"c","host_statuses":[
+    {"address":{"socket_address":{"address":"10.0.0.1","port_value":8000}},
+     "stats":[{"type":"GAUGE","name":"rq_active","value":"7"}],
+     "health_status":{"failed_active_health_check":true,"eds_health_status":"DRAINING"},"priority":1},
+    {"address":{"socket_address":{"address":"fd00::1","port_value":8001}},
+     "health_status":{"eds_health_status":"HEALTHY"}}]}]}"#;
+
 fn pool_of(metrics: EndpointMetrics) -> PoolSnapshot {
     let address = SocketAddr::from(([127, 0, 0, 1], 8000));
     let scraped_at = Some(Timestamp::from_nanos(1));
     PoolSnapshot {
+        is_host_list: false,
         endpoints: vec![EndpointSnapshot {
             address,
             scraped_at,
             metrics,
+            models: None,
+            status: HostStatus::default(),
         }],
     }
 }
@@ -348,10 +434,46 @@ fn endpoint() -> impl Strategy<Value = EndpointSnapshot> {
         any::<([u8; 16], u16)>().prop_map(SocketAddr::from),
     ];
     let scraped_at = option::of(any::<u64>().prop_map(Timestamp::from_nanos));
-    (address, scraped_at, metrics()).prop_map(|(address, scraped_at, metrics)| EndpointSnapshot {
+    let parts = (
         address,
         scraped_at,
-        metrics,
+        metrics(),
+        option::of(models()),
+        status(),
+    );
+    parts.prop_map(
+        |(address, scraped_at, metrics, models, status)| EndpointSnapshot {
+            address,
+            scraped_at,
+            metrics,
+            models,
+            status,
+        },
+    )
+}
+
+fn models() -> impl Strategy<Value = ModelList> {
+    vec((".{0,80}", any::<bool>()), 0..12).prop_map(|names| {
+        let mut models = ModelList::default();
+        for (name, is_adapter) in &names {
+            models.insert(name, *is_adapter);
+        }
+        models
+    })
+}
+
+fn status() -> impl Strategy<Value = HostStatus> {
+    let condition = vec(select(Unusable::ALL.as_slice()), 0..4).prop_map(|causes| {
+        causes
+            .into_iter()
+            .fold(Condition::USABLE, |all, cause| all.with(cause, true))
+    });
+    let parts = (condition, any::<u8>(), any::<u32>(), any::<u32>());
+    parts.prop_map(|(condition, tier, sources, active)| HostStatus {
+        condition,
+        tier,
+        sources,
+        active,
     })
 }
 
@@ -372,11 +494,12 @@ fn metrics() -> impl Strategy<Value = EndpointMetrics> {
     (
         gauges,
         totals,
-        any::<(Option<u64>, Option<u64>)>(),
+        any::<(Option<u64>, Option<u64>, Option<u64>, bool)>(),
         adapters,
     )
         .prop_map(
-            |(gauges, (cache_tokens, process_start), (prefix_hits, prefix_queries), adapters)| {
+            |(gauges, (cache_tokens, process_start), counters, adapters)| {
+                let (prefix_hits, prefix_queries, progress, gpu_fault) = counters;
                 let (waiting, running, kv_utilisation, gpu_utilisation, engines) = gauges;
                 EndpointMetrics {
                     waiting,
@@ -388,6 +511,8 @@ fn metrics() -> impl Strategy<Value = EndpointMetrics> {
                     process_start,
                     prefix_hits,
                     prefix_queries,
+                    progress,
+                    gpu_fault,
                     adapters,
                 }
             },

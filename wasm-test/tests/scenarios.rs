@@ -1,10 +1,12 @@
 //! What clients, servers and operators see, on the fake host and on a real Envoy alike.
 
+use std::time::Duration;
+
 use serde_json::json;
 use wasm_test::scenario::{
     Exchange, FakeGateway, Framing, Gateway, Plan, RealGateway, Request, Serves, digest,
 };
-use wasm_test::testbed::{COMPLETIONS, POOL, completion, prompt};
+use wasm_test::testbed::{COMPLETIONS, PATIENCE, POOL, completion, prompt};
 
 /// Runs every scenario on both.
 macro_rules! on_both {
@@ -32,6 +34,10 @@ on_both! {
     a_chunked_body_and_one_with_trailers_are_routed_by_their_prompt
     a_request_counts_once_whatever_becomes_of_it
     a_path_outside_every_pool_is_untouched
+    a_server_that_loads_its_model_gets_nothing_and_is_used_once_it_is_loaded
+    a_server_that_refuses_is_left_out_without_an_error_and_comes_back
+    a_stuck_engine_is_left_out_and_comes_back
+    servers_without_readable_metrics_are_all_used
     the_log_tells_the_version_and_of_no_panic
 }
 
@@ -191,10 +197,7 @@ async fn a_body_over_the_limit_is_routed_by_the_part_read<G: Gateway>() {
 }
 
 async fn hands_over<G: Gateway>(serves: Serves) {
-    let plan = Plan::new(&[serves, Serves::Well, Serves::Well]);
-    // A server that was not read lately is as good as the others then.
-    let plan = plan.plugin(|plugin| plugin["pools"][0]["health"] = json!({ "staleFloor": 1.0 }));
-    let gateway = G::start(plan).await;
+    let gateway = G::start(Plan::new(&[serves, Serves::Well, Serves::Well]).blind()).await;
     let (text, exchange) = picked(&gateway, 0).await;
     assert_eq!((exchange.status, exchange.cache_match()), (200, "0/4"));
     assert_eq!(exchange.server, exchange.destinations.get(1).copied());
@@ -317,6 +320,90 @@ async fn a_path_outside_every_pool_is_untouched<G: Gateway>() {
         (decisions(&gateway).await, fallbacks(&gateway, None).await),
         (0, 0)
     );
+}
+
+/// Waits until so many endpoints are candidates.
+async fn candidates(gateway: &impl Gateway, wanted: u64) {
+    let patience = PATIENCE.as_millis() / STEP.as_millis();
+    for _ in 0..patience {
+        let labels = [("pool", POOL)];
+        if gateway.metric("epp_candidate_pods", &labels).await == Some(wanted) {
+            return;
+        }
+        gateway.pass(STEP).await;
+    }
+    panic!("never {wanted} candidates: {}", gateway.log());
+}
+
+const STEP: Duration = Duration::from_millis(20);
+const ERROR_WINDOW: Duration = Duration::from_secs(1);
+
+/// Asks 24 times with new prompts; how many each server answered. None may fail.
+async fn shares(gateway: &impl Gateway, name: &str) -> Vec<usize> {
+    let mut shares = vec![0; gateway.servers().len()];
+    for number in 0..24 {
+        let request = ask(&prompt(&format!("{name} {number}"), 600));
+        let exchange = gateway.send(request).await;
+        assert_eq!(exchange.status, 200, "{name} {number}");
+        let server = exchange.server.expect("a server answered");
+        let place = gateway.servers().iter().position(|one| *one == server);
+        shares[place.expect("one of the pool's")] += 1;
+    }
+    shares
+}
+
+/// How often the log tells that server 0 is not used, and that it is again.
+fn told(gateway: &impl Gateway, why: &str) -> [usize; 2] {
+    let pod = format!("pod={} is ", gateway.servers()[0]);
+    let log = gateway.log();
+    [
+        format!("{pod}not used: it {why}"),
+        format!("{pod}used again"),
+    ]
+    .map(|line| log.matches(&line).count())
+}
+
+async fn is_left_out_and_comes_back<G: Gateway>(gateway: &G, why: &str) {
+    candidates(gateway, 2).await;
+    let left_out = shares(gateway, "left out").await;
+    assert_eq!((left_out[0], told(gateway, why)), (0, [1, 0]));
+    gateway.change(0, Serves::Well).await;
+    candidates(gateway, 3).await;
+    // Requests it failed before it was left out count for a while.
+    gateway.pass(ERROR_WINDOW * 2).await;
+    let back = shares(gateway, "back").await;
+    assert!(back.iter().all(|share| *share > 0), "{back:?}");
+    assert_eq!(told(gateway, why), [1, 1]);
+}
+
+async fn a_server_that_loads_its_model_gets_nothing_and_is_used_once_it_is_loaded<G: Gateway>() {
+    let gateway = G::start(Plan::new(&[Serves::Loading, Serves::Well, Serves::Well])).await;
+    is_left_out_and_comes_back(&gateway, "is not ready").await;
+}
+
+async fn a_server_that_refuses_is_left_out_without_an_error_and_comes_back<G: Gateway>() {
+    let plan = Plan::new(&[Serves::Well; 3]).plugin(|plugin| {
+        plugin["pools"][0]["health"]["errorWindow"] = json!(ERROR_WINDOW.as_secs());
+    });
+    let gateway = G::start(plan).await;
+    gateway.change(0, Serves::Gone).await;
+    // Until that is found out, a request for it goes on to the next of its list.
+    shares(&gateway, "dying").await;
+    is_left_out_and_comes_back(&gateway, "is not ready").await;
+}
+
+async fn a_stuck_engine_is_left_out_and_comes_back<G: Gateway>() {
+    let gateway = G::start(Plan::new(&[Serves::Well; 3])).await;
+    gateway.change(0, Serves::Stuck).await;
+    is_left_out_and_comes_back(&gateway, "makes no tokens although requests run").await;
+}
+
+async fn servers_without_readable_metrics_are_all_used<G: Gateway>() {
+    let gateway = G::start(Plan::new(&[Serves::Garbled; 3])).await;
+    gateway.pass(Duration::from_secs(4)).await;
+    let used = shares(&gateway, "unread").await;
+    assert!(used.iter().all(|share| *share > 0), "{used:?}");
+    assert!(!gateway.log().contains("is not used"));
 }
 
 async fn the_log_tells_the_version_and_of_no_panic<G: Gateway>() {

@@ -168,7 +168,7 @@ fn a_missing_required_field_is_named() {
         ),
         (
             "pools[0].endpoints",
-            "a list of 1 to 4096 endpoints, each \"ip:port\" or an object",
+            "at least one endpoint, or discovery beside it",
         ),
     ] {
         let line = format!("{path}: expected {expected}, found nothing");
@@ -181,8 +181,7 @@ fn a_missing_required_field_is_named() {
     check(
         "pools[0].endpoints",
         json!([]),
-        "pools[0].endpoints: expected a list of 1 to 4096 endpoints, \
-         each \"ip:port\" or an object, found an empty list",
+        "pools[0].endpoints: expected at least one endpoint, or discovery beside it, found nothing",
     );
     let line = refusal(&with(
         minimal(),
@@ -277,10 +276,6 @@ fn keys_of_later_versions_are_refused_by_name() {
     let version = env!("CARGO_PKG_VERSION");
     for (path, instead) in [
         (
-            "pools[0].discovery",
-            "list the endpoints under pools[0].endpoints",
-        ),
-        (
             "pools[0].endpointPickerConfig",
             "set weights and limits under pools[0].scoring",
         ),
@@ -306,12 +301,17 @@ fn keys_of_later_versions_are_refused_by_name() {
 }
 
 #[test]
-fn discovery_is_named_even_though_it_leaves_the_pool_without_endpoints() {
-    let pool = json!({"name": "a", "cluster": "b", "discovery": {"adminCluster": "admin"}});
-    let line = refusal(&json!({ "pools": [pool] }));
-    assert!(
-        line.starts_with("pools[0].discovery: not available"),
-        "{line}"
+fn discovery_names_the_cluster_of_the_admin_interface() {
+    check(
+        "pools[0].discovery",
+        json!({}),
+        "pools[0].discovery.adminCluster: \
+         expected text of 1 to 512 bytes without control characters, found nothing",
+    );
+    check(
+        "pools[0].discovery",
+        json!({"adminCluster": "admin", "sources": ["c"]}),
+        "pools[0].discovery.sources[0]: expected an object with cluster, found \"c\"",
     );
 }
 

@@ -66,10 +66,12 @@ fn a_listed_default_is_what_an_absent_key_reads_as() {
         "pools[0].endpoints[0]",
         json!({"address": "10.0.0.1:8000"}),
     );
-    for key in keys() {
+    // What stands inside an object that is absent reads as nothing; it has tests of its own.
+    let inside = |key: &KeyDoc| key.path.starts_with("pools[].discovery.");
+    for key in keys().iter().filter(|key| !inside(key)) {
         let Some(default) = key.default else { continue };
-        // A list that is empty has no entry to spell them in.
-        if key.path.starts_with("pools[].models[]") {
+        // A list that is empty has no entry to spell them in; and nothing else says where they are.
+        if key.path.starts_with("pools[].models[]") || key.path == "pools[].endpoints" {
             continue;
         }
         let value: Value = serde_json::from_str(default).unwrap();

@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use super::{full, minimal, parse, with};
 use crate::config::{
-    Capacity, Config, EndpointConfig, Engine, FailureMode, GpuConfig, HealthConfig, Limits,
-    LogLevel, MetricsConfig, ModelConfig, ModelTarget, OverrideHost, Pattern, PendingCredit,
-    PoolConfig, PoolMatch, PrefixConfig, ScoringConfig, Weights,
+    Capacity, Config, DiscoveryConfig, DiscoverySource, EndpointConfig, Engine, FailureMode,
+    GpuConfig, HealthConfig, Limits, LogLevel, MetricsConfig, ModelConfig, ModelTarget,
+    OverrideHost, Pattern, PendingCredit, PoolConfig, PoolMatch, PrefixConfig, ScoringConfig,
+    Weights,
 };
 
 fn weights([cache, load, queue, health, adapter]: [f64; 5]) -> Weights {
@@ -44,6 +45,7 @@ fn a_name_a_cluster_and_an_endpoint_are_enough() {
         matcher: PoolMatch::default(),
         endpoints: vec![endpoint("10.0.0.1:8000")],
         models: Vec::new(),
+        discovery: None,
         metrics: MetricsConfig {
             path: "/metrics".to_owned(),
             interval: Duration::from_secs(1),
@@ -95,6 +97,33 @@ fn a_name_a_cluster_and_an_endpoint_are_enough() {
 }
 
 /// The `metrics` section of the full configuration.
+fn full_discovery() -> DiscoveryConfig {
+    let labels = [("llm-d.ai/role".to_owned(), "decode".to_owned())];
+    DiscoveryConfig {
+        admin_cluster: "admin".to_owned(),
+        interval: Duration::from_secs(2),
+        sources: vec![DiscoverySource {
+            cluster: "decode".to_owned(),
+            labels: labels.into(),
+        }],
+    }
+}
+
+#[test]
+fn discovery_takes_the_place_of_endpoints() {
+    let config =
+        json!({"pools": [{"name": "p", "cluster": "c", "discovery": {"adminCluster": "admin"}}]});
+    let config = parse(&config).unwrap();
+    let pool = &config.pools[0];
+    assert!(pool.endpoints.is_empty());
+    let expected = DiscoveryConfig {
+        admin_cluster: "admin".to_owned(),
+        interval: Duration::from_secs(1),
+        sources: Vec::new(),
+    };
+    assert_eq!(pool.discovery, Some(expected));
+}
+
 fn full_metrics() -> MetricsConfig {
     MetricsConfig {
         path: "/stats/prometheus?x".to_owned(),
@@ -140,6 +169,7 @@ fn every_key_reaches_its_field() {
         },
         endpoints: vec![endpoint("10.0.0.1:8000"), second],
         models: vec![full_model()],
+        discovery: Some(full_discovery()),
         metrics: full_metrics(),
         scoring: ScoringConfig {
             weights: weights([5.0, 2.0, 1.5, 1.0, 0.5]),
@@ -328,7 +358,7 @@ fn the_summary_names_pools_endpoints_and_weights_as_used() {
     assert_eq!(
         parse(&config).unwrap().summary(),
         "pools 2: \
-         llama (cluster model-servers, endpoints 2, weights \
+         llama (cluster model-servers, endpoints 2 and discovery, weights \
          cache 0.500 load 0.200 queue 0.150 health 0.100 adapter 0.050, \
          maxQueue 7, guardFloor 9, pendingCredit full); \
          base (cluster model-servers, endpoints 1, weights \

@@ -187,3 +187,50 @@ fn gpu_load_and_process_start_are_read_beside_any_engine() {
         assert_eq!(read.process_start, Some(1.7e9), "{engine:?}");
     }
 }
+
+#[test]
+fn every_engine_but_one_tells_its_progress() {
+    for (engine, lines, progress) in [
+        (
+            Engine::Vllm,
+            "vllm:prompt_tokens_total{engine=\"0\"} 100\nvllm:generation_tokens_total{engine=\"0\"} 20\n\
+             vllm:generation_tokens_total{engine=\"1\"} 3\nvllm:generation_tokens_created{engine=\"0\"} 1e9\n",
+            Some(123),
+        ),
+        (
+            Engine::Sglang,
+            "sglang:realtime_tokens_total{mode=\"prefill_compute\",tp_rank=\"0\"} 100\n\
+             sglang:realtime_tokens_total{mode=\"decode\",tp_rank=\"0\"} 23\n\
+             sglang:generation_tokens_total 9999\n",
+            Some(123),
+        ),
+        (
+            Engine::Triton,
+            "nv_trt_llm_general_metrics{general_type=\"iteration_counter\",model=\"m\"} 123\n\
+             nv_trt_llm_general_metrics{general_type=\"timestamp\",model=\"m\"} 1700074049\n",
+            Some(123),
+        ),
+        (
+            Engine::Trtllm,
+            "trtllm_num_requests_running 1\ntrtllm_request_success_total 9\n",
+            None,
+        ),
+    ] {
+        let metrics = read(engine, lines.as_bytes()).expect("a page of the engine");
+        assert_eq!(metrics.progress, progress, "{engine:?}");
+    }
+}
+
+#[test]
+fn a_gpu_fault_on_an_engines_page_is_found_and_makes_no_engine_by_itself() {
+    let fault = "DCGM_FI_DEV_XID_ERRORS{gpu=\"0\"} 79\n";
+    for (engine, page) in PAGES {
+        let with_fault = format!("{fault}{page}");
+        let faulty = EndpointMetrics {
+            gpu_fault: true,
+            ..busy()
+        };
+        assert_eq!(read(engine, with_fault.as_bytes()), Some(faulty));
+        assert_eq!(read(engine, fault.as_bytes()), None);
+    }
+}

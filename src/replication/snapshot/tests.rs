@@ -1,4 +1,5 @@
 use super::*;
+use crate::datalayer::Unusable;
 
 fn full() -> EndpointSnapshot {
     EndpointSnapshot {
@@ -14,9 +15,26 @@ fn full() -> EndpointSnapshot {
             process_start: Some(1_795_968_892.27),
             prefix_hits: Some(0),
             prefix_queries: Some(716),
+            progress: Some(9_002),
+            gpu_fault: true,
             adapters: Some(["lora-a", "lora-b"].into_iter().collect()),
         },
+        models: Some(models(&[("base", false), ("lora-a", true)])),
+        status: HostStatus {
+            condition: Condition::USABLE.with(Unusable::Draining, true),
+            tier: 2,
+            sources: 0x8000_0001,
+            active: 12,
+        },
     }
+}
+
+fn models(names: &[(&str, bool)]) -> ModelList {
+    let mut models = ModelList::default();
+    for (name, is_adapter) in names {
+        assert!(models.insert(name, *is_adapter));
+    }
+    models
 }
 
 fn bare() -> EndpointSnapshot {
@@ -24,11 +42,16 @@ fn bare() -> EndpointSnapshot {
         address: "10.0.0.1:8000".parse().unwrap(),
         scraped_at: None,
         metrics: EndpointMetrics::default(),
+        models: None,
+        status: HostStatus::default(),
     }
 }
 
 fn pool(endpoints: Vec<EndpointSnapshot>) -> PoolSnapshot {
-    PoolSnapshot { endpoints }
+    PoolSnapshot {
+        is_host_list: true,
+        endpoints,
+    }
 }
 
 /// `bytes` with a checksum that fits, so that only the fields can be refused.
@@ -52,19 +75,20 @@ fn a_snapshot_survives_the_round_trip() {
 fn the_layout_is_the_documented_one() {
     let bytes = encode(&pool(vec![bare()]));
     let (body, checksum) = bytes.split_last_chunk::<8>().unwrap();
-    let mut expected = b"EPPS\x02\x01\x00\x04\x0a\x00\x00\x01\x40\x1f".to_vec();
-    expected.extend([0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
+    let mut expected = b"EPPS\x03\x01\x01\x00\x04\x0a\x00\x00\x01\x40\x1f".to_vec();
+    expected.extend([0; 10]);
+    expected.extend([0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0]);
     assert_eq!(body, expected);
     assert_eq!(
         *checksum,
         xxhash_rust::xxh64::xxh64(&expected, 0).to_le_bytes()
     );
-    assert_eq!(body.len(), 4 + 1 + 2 + MIN_ENDPOINT_BYTES);
+    assert_eq!(body.len(), 4 + 1 + 1 + 2 + MIN_ENDPOINT_BYTES);
     let largest = encode(&pool(vec![full()]));
-    let adapters = b"\x02\x00\x06\x00lora-a\x06\x00lora-b";
-    let fixed = 4 + 1 + 2 + MAX_ENDPOINT_BYTES;
-    assert_eq!(largest.len(), fixed + adapters.len() + 8);
-    assert_eq!(&largest[fixed..fixed + adapters.len()], adapters);
+    let names = b"\x02\x00\x06\x00lora-a\x06\x00lora-b\x02\x00\x00\x04\x00base\x01\x06\x00lora-a";
+    let fixed = 4 + 1 + 1 + 2 + MAX_ENDPOINT_BYTES;
+    assert_eq!(largest.len(), fixed + names.len() + 8);
+    assert_eq!(&largest[fixed..fixed + names.len()], names);
 }
 
 #[test]
@@ -98,7 +122,7 @@ fn missing_and_trailing_bytes_are_refused_even_with_a_fitting_checksum() {
 
 #[test]
 fn other_kinds_and_versions_are_refused() {
-    for (at, byte) in [(0, b'X'), (4, 1), (4, 3)] {
+    for (at, byte) in [(0, b'X'), (4, 2), (4, 4)] {
         let mut other = encode(&pool(vec![bare()]));
         other[at] = byte;
         assert_eq!(decode(&resealed(other)), None);
@@ -108,7 +132,7 @@ fn other_kinds_and_versions_are_refused() {
 #[test]
 fn a_count_larger_than_the_bytes_is_refused() {
     let mut bytes = encode(&pool(vec![bare()]));
-    bytes[6] = 0xff;
+    bytes[7] = 0xff;
     assert_eq!(decode(&resealed(bytes)), None);
 }
 
@@ -116,18 +140,30 @@ fn a_count_larger_than_the_bytes_is_refused() {
 fn fields_out_of_range_are_refused() {
     let bytes = encode(&pool(vec![full()]));
     let address = 1 + 16 + 2 + 4 + 4;
-    let engines = 7 + address + 8;
+    let condition = 8 + address;
+    let engines = condition + 10 + 8;
     let present = engines + 4;
-    let field = |index: usize| present + 1 + index * 8;
+    let field = |index: usize| present + 2 + index * 8;
     let patched = |at: usize, value: &[u8]| {
         let mut bytes = bytes.clone();
         bytes.splice(at..at + value.len(), value.iter().copied());
         decode(&resealed(bytes))
     };
-    assert_eq!(patched(present, &[0xff]), Some(pool(vec![full()])));
-    assert_eq!(patched(7, &[5]), None, "address tag");
+    assert_eq!(patched(present, &[0xff, 0x07]), Some(pool(vec![full()])));
+    assert_eq!(patched(present, &[0xff, 0x0f]), None, "no such flag");
+    let mut well = full();
+    well.metrics.gpu_fault = false;
+    assert_eq!(patched(present, &[0xff, 0x03]), Some(pool(vec![well])));
+    assert_eq!(patched(5, &[2]), None, "neither list");
+    assert_eq!(patched(8, &[5]), None, "address tag");
+    assert_eq!(patched(condition, &[0x20]), None, "no such cause");
     assert_eq!(patched(engines, &[0; 4]), None, "no engine");
-    assert_eq!(patched(present, &[0x7f]), None, "adapters unannounced");
+    assert_eq!(
+        patched(present, &[0xff, 0x06]),
+        None,
+        "adapters unannounced"
+    );
+    assert_eq!(patched(present, &[0xff, 0x05]), None, "models unannounced");
     assert_eq!(patched(field(3), &[0; 8]), None, "no capacity");
     for float in [f64::NAN, f64::INFINITY, -0.1] {
         for index in [1, 2, 4] {
@@ -138,13 +174,17 @@ fn fields_out_of_range_are_refused() {
     assert_eq!(patched(field(1), &1.1_f64.to_bits().to_le_bytes()), None);
 }
 
-/// The bare endpoint's encoding with `adapters` behind it.
-fn with_adapters(adapters: &[u8]) -> Option<PoolSnapshot> {
+/// The bare endpoint's encoding with `flags` and `names` behind it.
+fn with_names(flags: u16, names: &[u8]) -> Option<PoolSnapshot> {
     let mut bytes = encode(&pool(vec![bare()]));
-    bytes.truncate(bytes.len() - 8);
-    *bytes.last_mut().unwrap() = ADAPTERS;
-    bytes.extend(adapters);
+    bytes.truncate(bytes.len() - 8 - 2);
+    bytes.extend(flags.to_le_bytes());
+    bytes.extend(names);
     decode(&seal(bytes))
+}
+
+fn with_adapters(adapters: &[u8]) -> Option<PoolSnapshot> {
+    with_names(ADAPTERS, adapters)
 }
 
 #[test]
@@ -182,6 +222,39 @@ fn adapters_that_are_not_encoded_so_are_refused() {
         many.extend(format!("{number:04}").bytes());
     }
     assert_eq!(with_adapters(&many), None, "too many");
+}
+
+#[test]
+fn listing_nothing_is_told_from_having_no_list() {
+    let mut none = bare();
+    none.models = Some(ModelList::default());
+    assert_eq!(with_names(MODELS, b"\0\0"), Some(pool(vec![none.clone()])));
+    assert_eq!(
+        decode(&encode(&pool(vec![none.clone()]))),
+        Some(pool(vec![none]))
+    );
+}
+
+#[test]
+fn models_that_are_not_encoded_so_are_refused() {
+    let read = with_names(MODELS, b"\x02\0\x01\x01\0a\0\x01\0b").unwrap();
+    let expected = models(&[("a", true), ("b", false)]);
+    assert_eq!(read.endpoints[0].models, Some(expected));
+    for (refused, why) in [
+        (&b"\x02\0\0\x01\0b\0\x01\0a"[..], "out of order"),
+        (b"\x02\0\0\x01\0a\x01\x01\0a", "twice"),
+        (b"\x01\0\0\0\0", "empty"),
+        (b"\x01\0\x02\x01\0a", "neither kind"),
+        (b"\x02\0\0\x01\0a", "one missing"),
+    ] {
+        assert_eq!(with_names(MODELS, refused), None, "{why}");
+    }
+    let mut many = 257_u16.to_le_bytes().to_vec();
+    for number in 0..257 {
+        many.extend([0, 4, 0]);
+        many.extend(format!("{number:04}").bytes());
+    }
+    assert_eq!(with_names(MODELS, &many), None, "too many");
 }
 
 #[test]

@@ -1,10 +1,13 @@
 mod adapters;
 mod health;
+mod members;
+mod readiness;
 
 use core::time::Duration;
 
 use super::*;
 use crate::config::Config;
+use crate::datalayer::{EndpointSnapshot, HostStatus};
 use crate::prefix::BlockHash;
 use crate::requestcontrol::{Moved, Served, Ticket};
 use crate::telemetry::Reason;
@@ -66,7 +69,7 @@ fn answered(endpoint: u16, status: u16) -> Served {
 
 /// How many of `prompts`, sent at once, each endpoint gets.
 fn shares(pool: &mut Pool, prompts: impl Iterator<Item = Chain>) -> Vec<usize> {
-    let mut counts = vec![0; pool.endpoints().len()];
+    let mut counts = vec![0; pool.endpoints().count()];
     let mut open = Vec::new();
     for prompt in prompts {
         let (endpoint, ticket) = send(pool, &prompt);
@@ -301,9 +304,12 @@ fn older_foreign_and_future_entries_of_a_snapshot_are_passed_over() {
             address,
             scraped_at,
             metrics: busy(9),
+            models: None,
+            status: HostStatus::default(),
         };
         pool.apply(
             &PoolSnapshot {
+                is_host_list: false,
                 endpoints: vec![entry],
             },
             at(60),
@@ -333,5 +339,5 @@ fn stale_metrics_cost_health_but_never_the_candidacy() {
     let later = |secs: u64| at(0).after(Duration::from_secs(secs));
     assert!((pool.health(id, later(3)) - 1.0).abs() < 1e-9);
     assert!((pool.health(id, later(3_600)) - 0.5).abs() < 1e-9);
-    assert!(pool.is_candidate(id, later(3_600)));
+    assert_eq!(pool.candidate_count(later(3_600)), 1);
 }

@@ -4,7 +4,7 @@ use super::Filter;
 use crate::scheduling::Candidate;
 use crate::telemetry::Reason;
 
-/// Keeps endpoints whose fitness is at least `min_health`.
+/// Keeps endpoints that may be used and whose fitness is at least `min_health`.
 #[derive(Debug)]
 pub struct Healthy {
     /// In [0, 1].
@@ -17,7 +17,7 @@ impl Filter for Healthy {
     }
 
     fn keeps(&self, candidate: &Candidate) -> bool {
-        candidate.fitness >= self.min_health
+        candidate.is_fit(self.min_health)
     }
 
     fn reason_when_none_stay(&self) -> Reason {

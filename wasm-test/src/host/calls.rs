@@ -42,9 +42,11 @@ impl Request {
 /// How a call ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// A whole response.
+    /// A whole response of a server.
     Response { status: u16, body: Vec<u8> },
-    /// The connection broke: a response without any header.
+    /// Envoy's own answer in place of a server's, with its cause.
+    Local { status: u16, body: &'static str },
+    /// The connection broke amid the answer: a response without any header.
     Reset,
 }
 
@@ -57,25 +59,54 @@ impl Answer {
         }
     }
 
-    /// Nobody listens there: Envoy's own 503.
-    pub fn refused() -> Self {
+    /// A server's error without a body.
+    pub fn status(status: u16) -> Self {
         Self::Response {
+            status,
+            body: Vec::new(),
+        }
+    }
+
+    /// Nobody listens there.
+    pub fn refused() -> Self {
+        Self::Local {
             status: 503,
-            body: b"upstream connect error or disconnect/reset before headers".to_vec(),
+            body: "upstream connect error or disconnect/reset before headers. \
+                   reset reason: remote connection failure",
+        }
+    }
+
+    /// The connection broke before the answer began.
+    pub fn broken() -> Self {
+        Self::Local {
+            status: 503,
+            body: "upstream connect error or disconnect/reset before headers. \
+                   reset reason: connection termination",
         }
     }
 
     fn timed_out() -> Self {
-        Self::Response {
+        Self::Local {
             status: 504,
-            body: b"upstream request timeout".to_vec(),
+            body: "upstream request timeout",
         }
     }
 
     pub(super) fn into_parts(self) -> (Vec<Pair>, Vec<u8>) {
         match self {
             Self::Response { status, body } => {
-                (vec![(b":status".to_vec(), status.to_string().into())], body)
+                let status = (b":status".to_vec(), status.to_string().into());
+                let time = (b"x-envoy-upstream-service-time".to_vec(), b"1".to_vec());
+                (vec![status, time], body)
+            }
+            Self::Local { status, body } => {
+                let pairs = [
+                    (":status", status.to_string()),
+                    ("content-length", body.len().to_string()),
+                    ("content-type", "text/plain".to_owned()),
+                ];
+                let pairs = pairs.map(|(name, value)| (name.into(), value.into()));
+                (pairs.to_vec(), body.into())
             }
             Self::Reset => (Vec::new(), Vec::new()),
         }

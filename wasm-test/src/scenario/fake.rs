@@ -65,7 +65,7 @@ impl FakeGateway {
         let servers = Rc::new(RefCell::new(servers.collect()));
         let plugin = plugin(&addresses, plan);
         let host = setup.start(&plugin).expect("a start");
-        answer_scrapes(&host, &servers);
+        answer_calls(&host, &servers);
         Self {
             host,
             plugin,
@@ -178,8 +178,8 @@ impl FakeGateway {
             let mut response = Response::by(address, 200);
             response.attempts = attempt as u64 + 1;
             match server.serves {
-                Serves::Well => return response,
-                Serves::Busy => response.status = 503,
+                Serves::Well | Serves::Garbled | Serves::Stuck => return response,
+                Serves::Busy | Serves::Loading => response.status = 503,
                 Serves::Gone => {
                     response.status = 503;
                     response.details = REFUSED.into();
@@ -200,7 +200,9 @@ impl FakeGateway {
 impl Gateway for FakeGateway {
     async fn start(plan: Plan) -> Self {
         let gateway = Self::start_unscraped(&plan, Host::setup());
-        gateway.scrape();
+        if plan.looks_after_servers {
+            gateway.scrape();
+        }
         gateway
     }
 
@@ -214,6 +216,14 @@ impl Gateway for FakeGateway {
 
     async fn metric(&self, name: &str, labels: &[(&str, &str)]) -> Option<u64> {
         self.host.metric(name, labels)
+    }
+
+    async fn change(&self, index: usize, serves: Serves) {
+        self.set_serves(index, serves);
+    }
+
+    async fn pass(&self, time: Duration) {
+        self.host.advance(time);
     }
 
     fn log(&self) -> String {
@@ -234,21 +244,43 @@ fn plugin(addresses: &[SocketAddr], plan: &Plan) -> Value {
     plugin
 }
 
-fn answer_scrapes(host: &Host, servers: &Servers) {
+fn answer_calls(host: &Host, servers: &Servers) {
     let servers = Rc::clone(servers);
     host.answer_calls(move |call| {
         let address: SocketAddr = call.request.header(DESTINATION)?.parse().ok()?;
         let mut servers = servers.borrow_mut();
         let server = servers.get_mut(&address)?;
-        server.scrapes += 1;
-        server.scraped_by = Some(call.thread);
-        let answer = match server.serves {
-            Serves::Well | Serves::Busy => Answer::ok(metrics_page(server.waiting)),
-            Serves::Gone => Answer::refused(),
+        let answer = match call.request.header(":path")? {
+            _ if server.serves == Serves::Gone => Answer::refused(),
+            "/health" if server.serves == Serves::Loading => Answer::status(503),
+            "/health" => Answer::ok(""),
+            "/v1/models" if server.serves == Serves::Loading => Answer::ok(r#"{"data":[]}"#),
+            "/v1/models" => Answer::ok(r#"{"data":[{"id":"sim-model","parent":null}]}"#),
+            _ => page(server),
         };
+        if call.request.header(":path") == Some("/metrics") {
+            server.scrapes += 1;
+            server.scraped_by = Some(call.thread);
+        }
         Some((Duration::from_millis(2), answer))
     });
 }
+
+fn page(server: &Server) -> Answer {
+    match server.serves {
+        Serves::Loading => Answer::ok("process_start_time_seconds 1.0\n"),
+        Serves::Garbled => Answer::ok("<html>"),
+        Serves::Stuck => Answer::ok(STUCK_PAGE),
+        Serves::Well | Serves::Busy | Serves::Gone => Answer::ok(metrics_page(server.waiting)),
+    }
+}
+
+/// The page of a vLLM that runs a request and makes no progress.
+const STUCK_PAGE: &str = "vllm:num_requests_running{engine=\"0\"} 1.0\n\
+    vllm:num_requests_waiting{engine=\"0\"} 0.0\n\
+    vllm:kv_cache_usage_perc{engine=\"0\"} 0.1\n\
+    vllm:prompt_tokens_total{engine=\"0\"} 1000.0\n\
+    vllm:generation_tokens_total{engine=\"0\"} 50.0\n";
 
 /// The page of an idle vLLM with `waiting` requests in its queue.
 pub fn metrics_page(waiting: u32) -> String {

@@ -1,6 +1,7 @@
 //! A real Envoy with simulated servers.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -11,7 +12,7 @@ use reqwest::{Body, Method};
 use serde_json::json;
 
 use super::{DESTINATION, Exchange, Framing, Gateway, Plan, Request, Serves, destinations};
-use crate::sim::SimServer;
+use crate::sim::{Failure, MetricsAnswer, Overrides, SimServer, Span, Status};
 use crate::testbed::{Answer, Testbed};
 
 /// A real Envoy, one worker.
@@ -46,15 +47,20 @@ impl Gateway for RealGateway {
                 // The filter that removes the destination header would hide it here as well.
                 cluster["typed_extension_protocol_options"] = json!(null);
             });
-        let testbed = setup.start().await;
+        let testbed = if plan.looks_after_servers {
+            setup.start().await
+        } else {
+            setup.start_unscraped().await
+        };
         let servers = testbed.servers().iter();
-        let addresses = servers.clone().map(SimServer::address).collect();
-        for (server, serves) in servers.zip(&plan.servers) {
-            if *serves == Serves::Gone {
-                server.kill().await;
+        let addresses = servers.map(SimServer::address).collect();
+        let gateway = Self { testbed, addresses };
+        for (index, serves) in plan.servers.iter().enumerate() {
+            if *serves != Serves::Busy {
+                gateway.change(index, *serves).await;
             }
         }
-        Self { testbed, addresses }
+        gateway
     }
 
     fn servers(&self) -> &[SocketAddr] {
@@ -78,6 +84,36 @@ impl Gateway for RealGateway {
 
     async fn metric(&self, name: &str, labels: &[(&str, &str)]) -> Option<u64> {
         self.testbed.metric(name, labels).await
+    }
+
+    async fn change(&self, index: usize, serves: Serves) {
+        let changing = &self.testbed.servers()[index];
+        let mut overrides = Overrides::default();
+        match serves {
+            Serves::Well => {}
+            Serves::Gone => return changing.kill().await,
+            Serves::Busy => {
+                let status = Status::new(503).expect("an error's");
+                overrides.fail = Some(Failure {
+                    status,
+                    times: None,
+                });
+            }
+            Serves::Loading => overrides.loading = Span::UntilCleared,
+            Serves::Garbled => overrides.metrics = MetricsAnswer::Html,
+            Serves::Stuck => {
+                overrides.stuck = true;
+                overrides.num_requests_running = Some(1.0);
+            }
+        }
+        if !changing.is_running() {
+            changing.restart().await.expect("its port is still its own");
+        }
+        changing.set_overrides(overrides);
+    }
+
+    async fn pass(&self, time: Duration) {
+        tokio::time::sleep(time).await;
     }
 
     fn log(&self) -> String {

@@ -429,6 +429,13 @@ extern "C" fn proxy_on_http_call_response(context: u32, _: u32, headers: u32, bo
         headers > 0,
         size == body as usize
     ));
+    if status == "503" {
+        let by_server = header(CALL, "x-envoy-upstream-service-time").0 == 0;
+        let overloaded = header(CALL, "x-envoy-overloaded").0 == 0;
+        let (_, body) =
+            bytes(|data, len| unsafe { proxy_get_buffer_bytes(4, 0, 1 << 10, data, len) });
+        say(format!("503 by server={by_server} overloaded={overloaded} says={body}"));
+    }
     say(format!("request as root={}", header(REQUEST, ":path").0));
     let acting = unsafe { proxy_set_effective_context(stream) };
     say(format!("act as the stream={acting} {}", sight()));

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use wasm_test::envoy::{Builder, CANONICAL, Envoy};
 use wasm_test::host::{Answer, Host, Progress, Response, Stream};
-use wasm_test::sim::{Hold, Overrides, SimConfig, SimServer};
+use wasm_test::sim::{Hold, MetricsAnswer, Overrides, SimConfig, SimServer, Status};
 use wasm_test::testbed::eventually;
 
 /// A request whose body is sent in chunks, each after the one before it arrived.
@@ -37,6 +37,10 @@ pub(crate) enum Calls {
     Unanswered,
     /// The server is gone.
     Refused,
+    /// The server dies before it answers.
+    Broken,
+    /// The server says 503.
+    Busy,
     /// The cluster's circuit breaker is open.
     Exhausted,
 }
@@ -81,6 +85,8 @@ impl Script {
         host.answer_calls(move |_| match calls {
             Calls::Answered => Some((Duration::ZERO, Answer::ok("a page"))),
             Calls::Refused => Some((Duration::ZERO, Answer::refused())),
+            Calls::Broken => Some((Duration::ZERO, Answer::broken())),
+            Calls::Busy => Some((Duration::ZERO, Answer::status(503))),
             Calls::Unanswered | Calls::Exhausted => None,
         });
         let mut stream = host.stream(0);
@@ -113,6 +119,11 @@ impl Script {
         let (calls, rules) = (self.calls, self.rules);
         if calls == Calls::Refused {
             server.kill().await;
+        } else if calls == Calls::Busy {
+            server.set_overrides(Overrides {
+                metrics: MetricsAnswer::Status(Status::new(503).expect("an error's")),
+                ..Overrides::default()
+            });
         } else if self.path.contains("call-") {
             hold(&server, Hold::All);
         }
@@ -133,6 +144,10 @@ impl Script {
         } else {
             if calls == Calls::Answered {
                 hold(&server, Hold::None);
+            }
+            if calls == Calls::Broken {
+                under_way(&envoy).await;
+                server.kill().await;
             }
             let status = client.status().await;
             logged(&envoy, &["probe: delete", "as the path says"]).await;
@@ -222,6 +237,15 @@ pub(crate) fn real_host(server: &SimServer, rules: Rules) -> Builder {
         .concurrency(1)
         .plugin(|plugin| *plugin = json!({}))
         .bootstrap(move |tree| adapt(tree, rules))
+}
+
+/// Waits until the probe's call is on its way.
+async fn under_way(envoy: &Envoy) {
+    const ACTIVE: &str = "cluster.model-servers.upstream_rq_active";
+    eventually("the call to be made", async || {
+        (envoy.counter(ACTIVE).await.ok()? == 1).then_some(())
+    })
+    .await;
 }
 
 fn hold(server: &SimServer, hold: Hold) {

@@ -262,6 +262,27 @@ fn a_body_too_long_to_hold_is_routed_by_the_part_read() {
 }
 
 #[test]
+fn a_body_cut_off_before_its_model_is_not_asked_for_one() {
+    let json = r#"{"pools":[{"name":"p","cluster":"c","match":{"models":["llama*"]},
+        "endpoints":["10.0.0.1:80"]}],"maxBufferedBytes":1024}"#;
+    let prompt = "x".repeat(5_000);
+    let route = |text: &str| {
+        let (mut router, mut stream) = (router(json), Stream::default());
+        let pairs = post("/v1/completions", &[]);
+        headers(&mut stream, &mut router, &pairs, false);
+        let read_first = body(&mut stream, &mut router, text.len(), false);
+        assert_eq!(read_first, read_body(1_024));
+        read(&mut stream, &mut router, &text.as_bytes()[..1_024])
+    };
+    // As OpenAI's own clients order it.
+    let step = route(&format!(r#"{{"prompt":"{prompt}","model":"llama-3"}}"#));
+    assert_eq!(destination(&step).as_deref(), Some("10.0.0.1:80"));
+    assert_eq!(reason(&step), Reason::Picked);
+    let step = route(&format!(r#"{{"model":"gpt","prompt":"{prompt}"}}"#));
+    assert_eq!(destination(&step), None, "one that is read is asked for");
+}
+
+#[test]
 fn a_request_no_pool_fits_is_left_alone() {
     let mut router = one_pool("");
     let mut stream = Stream::default();

@@ -1,6 +1,7 @@
 //! Who has the adapter a request asks for.
 
 use super::*;
+use crate::datalayer::GpuReading;
 
 /// A pool of an endpoint for each list of adapters.
 fn pool_with_adapters(lists: &[Option<&[&str]>]) -> Pool {
@@ -77,7 +78,7 @@ fn load(pool: &mut Pool, millis: u64, own: Option<f64>) -> f64 {
 fn the_exporters_gpu_load_counts_where_the_own_page_tells_none() {
     let mut pool = pool(1, "");
     assert!((load(&mut pool, 10, None) - 0.25).abs() < 1e-9);
-    pool.update_gpu(EndpointId::new(0), at(20), 0.75);
+    pool.update_gpu(EndpointId::new(0), at(20), busy_gpu());
     assert!((load(&mut pool, 30, None) - 0.75).abs() < 1e-9);
     assert!((load(&mut pool, 40, Some(0.5)) - 0.5).abs() < 1e-9);
     let shared = pool.snapshot().endpoints[0].metrics.gpu_utilisation;
@@ -87,8 +88,15 @@ fn the_exporters_gpu_load_counts_where_the_own_page_tells_none() {
 #[test]
 fn gpu_load_that_the_exporter_stopped_telling_is_forgotten() {
     let mut pool = pool(1, "");
-    pool.update_gpu(EndpointId::new(0), at(20), 0.75);
+    pool.update_gpu(EndpointId::new(0), at(20), busy_gpu());
     assert!((load(&mut pool, 3_020, None) - 0.75).abs() < 1e-9);
     assert!((load(&mut pool, 3_021, None) - 0.25).abs() < 1e-9);
     assert_eq!(pool.snapshot().endpoints[0].metrics.gpu_utilisation, None);
+}
+
+fn busy_gpu() -> GpuReading {
+    GpuReading {
+        utilisation: Some(0.75),
+        faulty: false,
+    }
 }

@@ -7,7 +7,7 @@ fn staleness_alone_takes_nobody_out_whatever_the_floor() {
     let mut pool = pool(2, r#","health":{"staleFloor":0}"#);
     let late = at(0).after(Duration::from_mins(1));
     assert!(pool.health(EndpointId::new(0), late) < 1e-9);
-    assert!(pool.is_candidate(EndpointId::new(0), late));
+    assert_eq!(pool.candidate_count(late), 2);
     let pick = pool.pick(&cold(1), "m", TieKey(1), 2, late);
     assert_eq!(pick.decision.exception, None);
 }
@@ -33,7 +33,7 @@ fn offered(pool: &mut Pool, millis: u64) -> Vec<usize> {
 fn an_endpoint_that_fails_is_left_out_but_probed_once_a_second() {
     let mut pool = pool(3, "");
     outcomes(&mut pool, 1, 20, true, 1_000);
-    assert!(!pool.is_candidate(EndpointId::new(1), at(1_000)));
+    assert_eq!(pool.candidate_count(at(1_000)), 2);
     let mut probes = Vec::new();
     for millis in (1_000..6_000).step_by(100) {
         let list = offered(&mut pool, millis);
@@ -50,8 +50,8 @@ fn an_endpoint_that_fails_is_left_out_but_probed_once_a_second() {
 fn a_clean_window_brings_an_endpoint_back() {
     let mut pool = pool(3, "");
     outcomes(&mut pool, 1, 20, true, 1_000);
-    assert!(!pool.is_candidate(EndpointId::new(1), at(10_500)));
-    assert!(pool.is_candidate(EndpointId::new(1), at(11_000)));
+    assert_eq!(pool.candidate_count(at(10_500)), 2);
+    assert_eq!(pool.candidate_count(at(11_000)), 3);
     assert!((pool.health(EndpointId::new(0), at(1_000)) - 1.0).abs() < 1e-9);
 }
 

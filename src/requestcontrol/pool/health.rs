@@ -1,0 +1,86 @@
+//! What the scraper finds out about the endpoints' health.
+
+use core::net::SocketAddr;
+
+use super::Pool;
+use crate::datalayer::{
+    Condition, EndpointId, EndpointMetrics, GpuReading, ModelList, Readiness, Unusable,
+};
+use crate::time::Timestamp;
+
+impl Pool {
+    /// Takes over a scrape of this VM's own, and judges by it whether the engines of `endpoint` are
+    /// stalled.
+    pub fn take_scrape(
+        &mut self,
+        endpoint: EndpointId,
+        started: Timestamp,
+        metrics: &EndpointMetrics,
+    ) {
+        let before = self.members.get(endpoint);
+        let before = before.and_then(|known| known.metrics.process_start);
+        self.update(endpoint, started, metrics);
+        let interval = self.config.metrics.interval;
+        let Some(known) = self.members.get_mut(endpoint) else {
+            return;
+        };
+        if before.is_some() && before != known.metrics.process_start {
+            // What another process served.
+            known.models = None;
+            known.judge_readiness();
+        }
+        if let Some(stalled) = known.progress.observe(started, metrics, interval) {
+            known.set(Unusable::Stalled, stalled);
+        }
+    }
+
+    /// Takes over what the exporter beside `endpoint` told of its GPUs. It becomes part of the
+    /// metrics with the endpoint's next scrape: the load where its own page tells none, a fault in
+    /// any case.
+    pub fn update_gpu(&mut self, endpoint: EndpointId, started: Timestamp, reading: GpuReading) {
+        if let Some(known) = self.members.get_mut(endpoint) {
+            known.exporter = Some((started, reading));
+        }
+    }
+
+    /// Takes over the verdict of a health check of `endpoint`.
+    pub fn take_check(&mut self, endpoint: EndpointId, is_ready: bool) {
+        if let Some(known) = self.members.get_mut(endpoint) {
+            known.fails_checks = !is_ready;
+            known.judge_readiness();
+        }
+    }
+
+    /// Takes over the models that `endpoint` lists; `None` when it has no such list.
+    pub fn take_models(&mut self, endpoint: EndpointId, models: Option<ModelList>) {
+        if let Some(known) = self.members.get_mut(endpoint) {
+            known.models = models;
+            known.judge_readiness();
+        }
+    }
+
+    /// What the scraper knows of the readiness of `endpoint`.
+    pub fn readiness(&self, endpoint: EndpointId) -> Readiness {
+        let Some(known) = self.members.get(endpoint) else {
+            return Readiness::default();
+        };
+        Readiness {
+            fails_checks: known.fails_checks,
+            lists_nothing: known.lists_nothing(),
+        }
+    }
+
+    /// The endpoints that became unusable or usable again since the last call, with their condition.
+    /// A further cause for the same is not told.
+    pub fn take_changes(&mut self) -> Vec<(SocketAddr, Condition)> {
+        let mut changes = Vec::new();
+        for known in self.members.iter_mut() {
+            let condition = known.status.condition;
+            let before = core::mem::replace(&mut known.told, condition);
+            if before.is_usable() != condition.is_usable() {
+                changes.push((known.endpoint.address, condition));
+            }
+        }
+        changes
+    }
+}

@@ -1,0 +1,89 @@
+//! Who belongs to a pool, by id and by address.
+
+use core::net::SocketAddr;
+use std::collections::BTreeMap;
+
+use super::known::Known;
+use crate::datalayer::EndpointId;
+
+/// The endpoints of a pool. A place that was left is given out again, once the caller says that
+/// nothing refers to it any more. Memory: one [`Known`] for each endpoint that was ever a member at
+/// the same time as the others.
+#[derive(Debug, Default)]
+pub(super) struct Members {
+    places: Vec<Option<Known>>,
+    by_address: BTreeMap<SocketAddr, EndpointId>,
+    /// How many have joined.
+    joined: u64,
+}
+
+impl Members {
+    pub(super) fn get(&self, id: EndpointId) -> Option<&Known> {
+        self.places.get(id.index())?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, id: EndpointId) -> Option<&mut Known> {
+        self.places.get_mut(id.index())?.as_mut()
+    }
+
+    pub(super) fn find(&self, address: SocketAddr) -> Option<EndpointId> {
+        self.by_address.get(&address).copied()
+    }
+
+    /// The members, in the order of their ids.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (EndpointId, &Known)> {
+        self.places.iter().zip(0_u16..).filter_map(|(place, id)| {
+            let known = place.as_ref()?;
+            Some((EndpointId::new(id), known))
+        })
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Known> {
+        self.places.iter_mut().flatten()
+    }
+
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+        self.by_address.keys().copied().collect()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_address.len()
+    }
+
+    /// How many have joined so far: tells a member from an earlier one of the same place.
+    pub(super) const fn joined(&self) -> u64 {
+        self.joined
+    }
+
+    /// Takes `known` in at a place `is_free` allows, or at a new one. `None` when all places an id
+    /// can name are taken, or its address is known.
+    pub(super) fn join(
+        &mut self,
+        mut known: Known,
+        is_free: impl Fn(EndpointId) -> bool,
+    ) -> Option<EndpointId> {
+        let address = known.endpoint.address;
+        if self.by_address.contains_key(&address) {
+            return None;
+        }
+        let mut ids = (0..u16::MAX).map(EndpointId::new);
+        let id = ids.find(|id| match self.places.get(id.index()) {
+            Some(place) => place.is_none() && is_free(*id),
+            None => true,
+        })?;
+        self.joined = self.joined.saturating_add(1);
+        known.joined = self.joined;
+        match self.places.get_mut(id.index()) {
+            Some(place) => *place = Some(known),
+            None => self.places.push(Some(known)),
+        }
+        self.by_address.insert(address, id);
+        Some(id)
+    }
+
+    pub(super) fn leave(&mut self, id: EndpointId) -> Option<Known> {
+        let known = self.places.get_mut(id.index())?.take()?;
+        self.by_address.remove(&known.endpoint.address);
+        Some(known)
+    }
+}
