@@ -115,7 +115,7 @@ async fn a_request_without_a_readable_prompt_is_routed_by_load_with_its_reason<G
             "unknown_shape",
         ),
         (
-            Request::post("/v1/embeddings", json.clone()),
+            Request::post("/v1/files", json.clone()),
             "unknown_path",
         ),
         (
