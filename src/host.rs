@@ -2,6 +2,7 @@
 //! calls. No decision is made here.
 
 mod abi;
+mod body;
 mod calls;
 mod checker;
 mod discovery;

@@ -117,6 +117,22 @@ const PATTERNS: Kind = Kind::List {
     max: 256,
     of: "patterns",
 };
+/// Each is compared with every request's model.
+const MODELS: Kind = Kind::List {
+    min: 0,
+    max: 256,
+    of: "models",
+};
+const TARGETS: Kind = Kind::List {
+    min: 1,
+    max: 64,
+    of: "targets",
+};
+/// A target that nobody shall get is left out; more than a million to one is never seen.
+const MODEL_WEIGHT: Kind = Kind::Whole {
+    min: 1,
+    max: 1_000_000,
+};
 /// A maximum of 0 would leave no candidate, ever.
 const AT_LEAST_ONE: Kind = Kind::Whole {
     min: 1,
@@ -211,6 +227,12 @@ const KEYS: &[KeyDoc] = &[
     required("pools[].endpoints[].address", Kind::Text(&super::endpoint::ADDRESS), "`ip:port`; IPv6 in brackets."),
     key("pools[].endpoints[].labels", Kind::Labels, "{}", "Labels, as on a pod."),
     key("pools[].endpoints[].maxRunning", AT_LEAST_ONE, "null", "Requests one engine runs at once; absent: `scoring.maxRunning`."),
+    key("pools[].models", MODELS, "[]", "Models that servers are asked for under other names; the name in the response stays the server's."),
+    required("pools[].models[].name", Kind::Text(&text::MODEL_NAME), "What clients ask for; unique in the pool."),
+    required("pools[].models[].targets", TARGETS, "What servers are asked for instead; a conversation keeps its target."),
+    required("pools[].models[].targets[].model", Kind::Text(&text::MODEL_NAME), "The server's name for it."),
+    key("pools[].models[].targets[].weight", MODEL_WEIGHT, "1", "Its share of the conversations, against the other targets' weights."),
+    key("pools[].models[].targets[].adapter", Kind::Flag, "false", "It is an adapter: servers that have it loaded are preferred."),
     key("pools[].discovery", Kind::Section, "null", "Take the endpoints, and Envoy's word on their health, from its own host list (`GET /clusters?format=json`); absent: `endpoints` alone."),
     required("pools[].discovery.adminCluster", Kind::Text(&text::CLUSTER_NAME), "The Envoy cluster of its own admin interface."),
     key("pools[].discovery.interval", SCRAPE_INTERVAL, "\"1s\"", "Time between two readings of the list."),
@@ -266,7 +288,6 @@ const KEYS: &[KeyDoc] = &[
 
 #[rustfmt::skip]
 const LATER_KEYS: &[LaterKey] = &[
-    later("pools[].models", "requests go out with the model name they came with; select by it with pools[].match.models"),
     later("pools[].endpointPickerConfig", "set weights and limits under pools[].scoring"),
     later("pools[].disaggregation", "leave it out: prefill and decode run on the picked endpoint"),
     later("pools[].prefix.forgetOnMiss", "leave it out"),

@@ -30,6 +30,10 @@ fn full() -> Value {
                     "maxRunning": 128
                 }
             ],
+            "models": [{
+                "name": "support",
+                "targets": [{"model": "billing-lora", "weight": 9, "adapter": true}]
+            }],
             "discovery": {
                 "adminCluster": "admin", "interval": "2s",
                 "sources": [{"cluster": "decode", "labels": {"llm-d.ai/role": "decode"}}]

@@ -168,6 +168,25 @@ impl Ledger {
         self.own.remove(request);
     }
 
+    /// `endpoint` holds `blocks`, though no request with them was sent there.
+    pub fn remember(
+        &mut self,
+        pool: PoolKey,
+        endpoint: SocketAddr,
+        blocks: &[BlockHash],
+        now: Timestamp,
+    ) {
+        let sent = Sent {
+            endpoint,
+            at: now,
+            weight: Weight::default(),
+            chain: blocks,
+        };
+        let request = self.open(pool, sent);
+        self.confirm(request);
+        self.finish(request);
+    }
+
     /// `endpoint` is gone, with its blocks and leases.
     pub fn removed(&mut self, pool: PoolKey, endpoint: SocketAddr) {
         self.append(&Entry::Removed { pool, endpoint });

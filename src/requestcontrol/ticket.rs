@@ -123,6 +123,15 @@ impl Ticket {
         }
     }
 
+    /// `blocks` are with who serves the request, too: another request can go on from this one's
+    /// answer.
+    pub fn remember(&self, pool: &mut Pool, blocks: &[BlockHash], now: Timestamp) {
+        let endpoint = self.endpoint(pool).and_then(|id| pool.endpoint(id));
+        if let Some(address) = endpoint.map(|endpoint| endpoint.address) {
+            pool.ledger(|ledger, key| ledger.remember(key, address, blocks, now));
+        }
+    }
+
     /// The server broke the response off.
     pub fn broken_off(&self, pool: &mut Pool, now: Timestamp) {
         if let Some(endpoint) = self.endpoint(pool) {

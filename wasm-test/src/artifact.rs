@@ -35,13 +35,19 @@ fn built(
     module: &'static OnceLock<Result<PathBuf, BuildError>>,
     arguments: &[&str],
 ) -> Result<&'static Path, BuildError> {
-    match module.get_or_init(|| build(arguments)) {
+    match module.get_or_init(|| build(arguments, "inline_epp")) {
         Ok(path) => Ok(path),
         Err(error) => Err(error.clone()),
     }
 }
 
-fn build(arguments: &[&str]) -> Result<PathBuf, BuildError> {
+/// The path of an example of the module's package, built like it; blocks until the build is done.
+pub fn example(name: &str) -> Result<PathBuf, BuildError> {
+    build(&["--example", name], name)
+}
+
+/// Builds `target`, as `arguments` tell cargo to.
+fn build(arguments: &[&str], target: &str) -> Result<PathBuf, BuildError> {
     let output = Command::new(env!("CARGO"))
         .args([
             "build",
@@ -67,14 +73,14 @@ fn build(arguments: &[&str]) -> Result<PathBuf, BuildError> {
     }
     String::from_utf8_lossy(&output.stdout)
         .lines()
-        .find_map(wasm_file)
-        .ok_or_else(|| BuildError("cargo reported no .wasm file of inline-epp".to_owned()))
+        .find_map(|message| wasm_file(message, target))
+        .ok_or_else(|| BuildError(format!("cargo reported no .wasm file of {target}")))
 }
 
-/// The module's path, when `message` is cargo's report of it.
-fn wasm_file(message: &str) -> Option<PathBuf> {
+/// The path of `target`, when `message` is cargo's report of it.
+fn wasm_file(message: &str, target: &str) -> Option<PathBuf> {
     let message: serde_json::Value = serde_json::from_str(message).ok()?;
-    if message["reason"] != "compiler-artifact" || message["target"]["name"] != "inline_epp" {
+    if message["reason"] != "compiler-artifact" || message["target"]["name"] != target {
         return None;
     }
     message["filenames"]
@@ -95,15 +101,10 @@ mod tests {
     fn only_the_report_of_the_module_names_its_path() {
         let report = r#"{"reason":"compiler-artifact","target":{"name":"inline_epp"},
             "filenames":["/t/libinline_epp.rlib","/t/inline_epp.wasm"]}"#;
-        assert_eq!(wasm_file(report), Some(PathBuf::from("/t/inline_epp.wasm")));
-        assert_eq!(
-            wasm_file(&report.replace("inline_epp\"}", "serde\"}")),
-            None
-        );
-        assert_eq!(
-            wasm_file(r#"{"reason":"build-finished","success":true}"#),
-            None
-        );
-        assert_eq!(wasm_file("not JSON"), None);
+        let found = |message: &str| wasm_file(message, "inline_epp");
+        assert_eq!(found(report), Some(PathBuf::from("/t/inline_epp.wasm")));
+        assert_eq!(found(&report.replace("inline_epp\"}", "serde\"}")), None);
+        assert_eq!(found(r#"{"reason":"build-finished","success":true}"#), None);
+        assert_eq!(found("not JSON"), None);
     }
 }

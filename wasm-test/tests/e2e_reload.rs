@@ -6,6 +6,7 @@ use reqwest::Client;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use wasm_test::envoy::VmReloads;
+use wasm_test::sim::SimServer;
 use wasm_test::testbed::{
     Answer, COMPLETIONS, Setup, SlowServer, Testbed, completion, eventually, prompt,
 };
@@ -231,11 +232,9 @@ async fn a_changed_configuration_keeps_what_is_known_of_its_pools() {
     assert_eq!(after.cache_match(), (10, 10));
     assert_eq!(after.server(), before.server());
     // One endpoint less: what is known of the others stays.
-    let gone = testbed.servers().iter().map(|server| server.address());
-    let gone = gone
-        .filter(|&address| address != after.server())
-        .next()
-        .unwrap();
+    let mut addresses = testbed.servers().iter().map(SimServer::address);
+    let gone = addresses.find(|&address| address != after.server());
+    let gone = gone.unwrap();
     let configurations = testbed
         .envoy()
         .log()
@@ -276,7 +275,7 @@ async fn fifty_configuration_updates_take_no_memory() {
             .matches("inline-epp 0.1.0 pools")
             .count();
         filter.update(move |plugin| {
-            plugin["pools"][0]["scoring"] = json!({ "maxQueue": 20 + update })
+            plugin["pools"][0]["scoring"] = json!({ "maxQueue": 20 + update });
         });
         configured(&testbed, configurations + 2).await;
         testbed

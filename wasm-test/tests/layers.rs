@@ -62,6 +62,7 @@ const MAY_USE: [(&str, &[&str]); 11] = [
             "flow",
             "replication",
             "requestcontrol",
+            "requesthandling",
             "telemetry",
             "time",
         ],

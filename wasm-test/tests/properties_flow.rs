@@ -199,7 +199,8 @@ impl Watched {
         };
         assert_eq!(step.commands.len(), 1, "the read's step counts instead");
         let read = self.body.iter().copied().take(len.min(self.buffered));
-        let event = Event::RequestBodyRead(read.collect());
+        let read: Vec<u8> = read.collect();
+        let event = Event::RequestBodyRead(&mut &read[..]);
         let step = self.stream.handle(router, event, now);
         assert!(
             !step

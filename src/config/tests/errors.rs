@@ -276,11 +276,6 @@ fn keys_of_later_versions_are_refused_by_name() {
     let version = env!("CARGO_PKG_VERSION");
     for (path, instead) in [
         (
-            "pools[0].models",
-            "requests go out with the model name they came with; \
-             select by it with pools[0].match.models",
-        ),
-        (
             "pools[0].endpointPickerConfig",
             "set weights and limits under pools[0].scoring",
         ),

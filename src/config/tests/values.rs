@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use super::{full, minimal, parse, with};
 use crate::config::{
     Capacity, Config, DiscoveryConfig, DiscoverySource, EndpointConfig, Engine, FailureMode,
-    GpuConfig, HealthConfig, Limits, LogLevel, MetricsConfig, OverrideHost, Pattern, PendingCredit,
-    PoolConfig, PoolMatch, PrefixConfig, ScoringConfig, Weights,
+    GpuConfig, HealthConfig, Limits, LogLevel, MetricsConfig, ModelConfig, ModelTarget,
+    OverrideHost, Pattern, PendingCredit, PoolConfig, PoolMatch, PrefixConfig, ScoringConfig,
+    Weights,
 };
 
 fn weights([cache, load, queue, health, adapter]: [f64; 5]) -> Weights {
@@ -44,6 +45,7 @@ fn a_name_a_cluster_and_an_endpoint_are_enough() {
         cluster: "model-servers".to_owned(),
         matcher: PoolMatch::default(),
         endpoints: vec![endpoint("10.0.0.1:8000")],
+        models: Vec::new(),
         discovery: None,
         metrics: MetricsConfig {
             path: "/metrics".to_owned(),
@@ -139,6 +141,17 @@ fn full_metrics() -> MetricsConfig {
     }
 }
 
+fn full_model() -> ModelConfig {
+    ModelConfig {
+        name: "support".to_owned(),
+        targets: vec![ModelTarget {
+            model: "billing-lora".to_owned(),
+            weight: 9,
+            adapter: true,
+        }],
+    }
+}
+
 #[test]
 fn every_key_reaches_its_field() {
     let labels = [("llm-d.ai/role", "decode"), ("zone", "")]
@@ -157,6 +170,7 @@ fn every_key_reaches_its_field() {
             path_prefix: Some("/v1".to_owned()),
         },
         endpoints: vec![endpoint("10.0.0.1:8000"), second],
+        models: vec![full_model()],
         discovery: Some(full_discovery()),
         metrics: full_metrics(),
         scoring: ScoringConfig {

@@ -6,6 +6,7 @@
 )]
 
 mod adapters;
+mod models;
 mod requests;
 mod responses;
 
@@ -66,7 +67,7 @@ fn body(stream: &mut Stream, router: &mut Router, buffered: usize, end: bool) ->
 }
 
 fn read(stream: &mut Stream, router: &mut Router, bytes: &[u8]) -> Step {
-    stream.handle(router, Event::RequestBodyRead(bytes.to_vec()), at(2))
+    stream.handle(router, Event::RequestBodyRead(&mut &*bytes), at(2))
 }
 
 fn response(stream: &mut Stream, router: &mut Router, status: u16, from: &str) -> Step {

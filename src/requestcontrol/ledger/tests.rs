@@ -1,5 +1,6 @@
 //! Several VMs over one shared data: what one does, all know.
 
+use core::cell::{Ref, RefMut};
 use core::num::NonZeroU32;
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -21,15 +22,25 @@ struct Values {
     broken: bool,
 }
 
+impl SharedData {
+    fn values(&self) -> Ref<'_, Values> {
+        self.0.try_borrow().unwrap()
+    }
+
+    fn values_mut(&self) -> RefMut<'_, Values> {
+        self.0.try_borrow_mut().unwrap()
+    }
+}
+
 impl SharedStore for SharedData {
     fn get(&self, slot: u32) -> Option<(Vec<u8>, Cas)> {
-        let values = self.0.borrow();
+        let values = self.values();
         let (bytes, cas) = values.slots.get(&slot)?;
         Some((bytes.clone(), Cas(*cas)))
     }
 
     fn set(&mut self, slot: u32, value: &[u8], cas: Cas) -> SetResult {
-        let mut values = self.0.borrow_mut();
+        let mut values = self.values_mut();
         if values.broken {
             return SetResult::Failed;
         }
@@ -49,12 +60,11 @@ impl SharedStore for SharedData {
 
 impl Board for SharedData {
     fn get(&self, key: &str) -> Option<Vec<u8>> {
-        self.0.borrow().board.get(key).cloned()
+        self.values().board.get(key).cloned()
     }
 
     fn set(&mut self, key: &str, value: &[u8]) {
-        self.0
-            .borrow_mut()
+        self.values_mut()
             .board
             .insert(key.to_owned(), value.to_vec());
     }
@@ -171,12 +181,12 @@ fn a_vm_that_is_told_of_a_known_prompt_by_its_end_knows_all_of_it() {
 fn while_shared_data_is_broken_a_vm_knows_its_own_requests() {
     let shared = SharedData::default();
     let (mut one, mut other) = (vm(1, &shared), vm(2, &shared));
-    shared.0.borrow_mut().broken = true;
+    shared.values_mut().broken = true;
     let request = send(&mut one, 1, 1, &chain(1, 10));
     one.confirm(request);
     assert_eq!((open(&one, 1), matched(&one, 1, &chain(1, 10))), (1, 10));
     assert_eq!(one.take_untold(), 2);
-    shared.0.borrow_mut().broken = false;
+    shared.values_mut().broken = false;
     one.finish(request);
     // The end of a request that nobody heard of means nothing to others.
     other.catch_up();
@@ -325,7 +335,7 @@ fn a_decision_on_a_known_prompt_takes_64_bytes_at_most() {
 }
 
 fn slots(shared: &SharedData) -> BTreeMap<u32, Vec<u8>> {
-    let values = shared.0.borrow();
+    let values = shared.values();
     let slots = values.slots.iter();
     slots
         .map(|(slot, (bytes, _))| (*slot, bytes.clone()))

@@ -53,6 +53,7 @@ fn chain(first: u64, len: u64) -> Chain {
     Chain {
         anchor: blocks.last().copied(),
         blocks,
+        further: Vec::new(),
     }
 }
 
