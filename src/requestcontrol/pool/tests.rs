@@ -349,3 +349,35 @@ fn stale_metrics_cost_health_but_never_the_candidacy() {
     assert!((pool.health(id, later(3_600)) - 0.5).abs() < 1e-9);
     assert_eq!(pool.candidate_count(later(3_600)), 1);
 }
+
+#[test]
+fn a_long_prompt_in_flight_fills_a_cache_of_known_size() {
+    let mut pool = pool(2, "");
+    let sized = EndpointMetrics {
+        cache_tokens: Some(128_000),
+        kv_utilisation: Some(0.1),
+        ..EndpointMetrics::default()
+    };
+    for id in 0..2 {
+        pool.take_scrape(EndpointId::new(id), at(1), &sized);
+    }
+    // One prompt of 64,000 tokens at one, ten of 64 at the other.
+    let open = |pool: &mut Pool, id, blocks: &Chain| {
+        Ticket::open(pool, vec![EndpointId::new(id)], &blocks.blocks, at(2)).unwrap()
+    };
+    let mut tickets = vec![open(&mut pool, 0, &chain(1, 1_000))];
+    tickets.extend((0..10).map(|number| open(&mut pool, 1, &chain(10_000 + number, 1))));
+    let candidates = pool.candidates(&cold(1), "m", at(2));
+    let used: Vec<f64> = candidates
+        .iter()
+        .map(|candidate| candidate.kv_utilisation.unwrap())
+        .collect();
+    assert!((used[0] - 0.6).abs() < 1e-9, "{used:?}");
+    assert!((used[1] - 0.105).abs() < 1e-9, "{used:?}");
+    for ticket in tickets {
+        ticket.close(&mut pool);
+    }
+    let candidates = pool.candidates(&cold(1), "m", at(3));
+    let used = candidates[0].kv_utilisation.unwrap();
+    assert!((used - 0.1).abs() < 1e-9, "{used}");
+}
