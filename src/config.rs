@@ -16,6 +16,7 @@ mod keys;
 mod kind;
 mod metric_spec;
 mod metrics;
+mod models;
 mod override_host;
 mod parameters;
 mod pattern;
@@ -41,6 +42,7 @@ pub use keys::{KeyDoc, keys};
 pub use kind::Kind;
 pub use metric_spec::MetricSpec;
 pub use metrics::{Engine, GpuConfig, MetricsConfig};
+pub use models::{ModelConfig, ModelTarget};
 pub use override_host::OverrideHost;
 pub use parameters::Parameters;
 pub use pattern::Pattern;
@@ -50,6 +52,8 @@ pub use protobuf_struct::json_text;
 pub use route::PoolMatch;
 pub use scoring::{ScoringConfig, Weights};
 pub use text::TextRule;
+
+use core::num::NonZeroU32;
 
 pub(crate) use fields::Fields;
 use json::Value;
@@ -94,6 +98,8 @@ pub enum FailureMode {
 pub struct Limits {
     /// Bytes one VM spends on the prefix indexes of all its pools together.
     pub index_bytes: usize,
+    /// Entries of the decision log that shared data keeps.
+    pub log_slots: NonZeroU32,
     /// Distinct client-controlled values of one metric label; the rest counts as `other`.
     pub label_values: u32,
 }
@@ -207,6 +213,8 @@ impl Limits {
     fn read(fields: &Fields<'_>) -> Result<Self, ConfigError> {
         Ok(Self {
             index_bytes: fields.size("indexBytes")?,
+            // The list of keys holds it to far more than 1.
+            log_slots: NonZeroU32::new(fields.whole("logSlots")?).unwrap_or(NonZeroU32::MIN),
             label_values: fields.whole("labelValues")?,
         })
     }

@@ -15,11 +15,12 @@ mod control_headers;
 mod decide;
 mod delivery;
 mod event;
+mod prompt;
 mod request;
 mod router;
 mod stream;
 
-pub use command::{Action, Command, Count, Step};
+pub use command::{Action, Command, Count, Replacement, Step};
 pub use control_headers::CONTROL_HEADERS;
 pub use delivery::BodyDelivery;
 pub use event::{Event, Headers};

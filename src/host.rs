@@ -2,15 +2,18 @@
 //! calls. No decision is made here.
 
 mod abi;
+mod body;
 mod calls;
 mod checker;
 mod discovery;
+mod ledger;
 mod logger;
 mod metrics;
 mod root;
 mod scraper;
 mod shared;
 mod stream;
+mod switches;
 mod watchdog;
 
 use proxy_wasm::traits::RootContext;

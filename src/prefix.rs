@@ -3,5 +3,5 @@
 mod chain;
 mod index;
 
-pub use chain::{BYTES_PER_TOKEN, BlockHash, Chain, ChainBuilder, Seed};
-pub use index::{BYTES_PER_ENTRY, PrefixIndex};
+pub use chain::{BYTES_PER_TOKEN, BlockHash, Chain, ChainBuilder, Contents, Seed};
+pub use index::{BYTES_PER_ENTRY, Held, PrefixIndex, Tail};

@@ -1,11 +1,13 @@
 //! What surrounds a pick: what is known of each endpoint, what was sent where, who served it.
 
 mod in_flight;
+mod ledger;
 mod load_guard;
 mod pool;
 mod ticket;
 
-pub use in_flight::{InFlight, Lease};
+pub use in_flight::InFlight;
+pub use ledger::{Board, Ledger, LedgerHandle, ReplicaLimits, RequestId, Sent, Upkeep};
 pub use load_guard::LoadGuard;
 pub use pool::{Followed, Pick, Pool};
 pub use ticket::{Moved, Served, Ticket};

@@ -1,91 +1,57 @@
-//! Body bytes to an inference request: one file for each API.
+//! Body bytes to prompts: one file for each API.
 //!
 //! Reading is permissive: only fields that form the prompt are looked at, everything else is the
 //! model server's business. A shape the reader does not know is an error value, never an empty
 //! prompt, because equal keys for different prompts would send them all to one endpoint.
+//!
+//! A body is read twice or more, a window at a time: first over all of it, to learn where its
+//! values begin, then the values in the order in which they make the prompt. So neither a body's
+//! length nor the order of its keys costs memory.
 
+mod api;
+mod body;
 mod chat_completions;
 mod completions;
+mod content;
+mod encoder;
+mod head;
 mod json;
-mod truncated;
+mod keys;
+mod media;
+mod messages;
+mod pooling;
+mod prompts;
+mod responses;
+mod sglang_generate;
+mod vllm_generate;
 
-use std::borrow::Cow;
+use core::ops::Range;
 
-pub use truncated::close_cut_off;
+pub use api::Api;
+pub use body::{Body, WINDOW_BYTES};
+pub use encoder::PromptSink;
+pub use responses::continue_from;
 
-/// An API whose prompts can be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Api {
-    /// `/v1/completions`.
-    Completions,
-    /// `/v1/chat/completions`.
-    ChatCompletions,
+use self::encoder::Encoder;
+use self::json::{Kind, Reader, Stop};
+use self::keys::{Key, TopLevel};
+
+/// A body whose top level was read.
+pub struct Request<'b> {
+    api: Api,
+    reader: Reader<'b>,
+    body: TopLevel,
+    model: Option<Model>,
+    cache_salt: Option<Vec<u8>>,
 }
 
-/// One API's path and reader; a further API is one more row and one more file.
-type Row = (
-    Api,
-    &'static str,
-    fn(&[u8]) -> Result<InferenceRequest<'_>, ParseError>,
-);
-
-const APIS: [Row; 2] = [
-    (Api::Completions, "/v1/completions", completions::parse),
-    (
-        Api::ChatCompletions,
-        "/v1/chat/completions",
-        chat_completions::parse,
-    ),
-];
-
-impl Api {
-    /// The API that `path` (as in `:path`, query included) asks for. What precedes `/v1` is a
-    /// route's own prefix.
-    pub fn from_path(path: &[u8]) -> Option<Self> {
-        let path = path
-            .split(|&byte| byte == b'?' || byte == b'#')
-            .next()
-            .unwrap_or(path);
-        let path = path.strip_suffix(b"/").unwrap_or(path);
-        let row = APIS
-            .iter()
-            .find(|(_, suffix, _)| path.ends_with(suffix.as_bytes()));
-        row.map(|&(api, ..)| api)
-    }
-
-    /// Reads `body`. Time and memory are linear in its length; text is borrowed where JSON holds
-    /// it unescaped.
-    pub fn parse(self, body: &[u8]) -> Result<InferenceRequest<'_>, ParseError> {
-        let row = APIS.iter().find(|(api, ..)| *api == self);
-        row.map_or(Err(ParseError::UnknownShape), |(.., parse)| parse(body))
-    }
-}
-
-/// What routing needs of a request.
+/// The model a body asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InferenceRequest<'a> {
-    /// The model asked for; a server with one model takes requests without.
-    pub model: Option<Cow<'a, str>>,
-    /// Separates tenants: only requests with the same salt share cached blocks.
-    pub cache_salt: Option<Cow<'a, str>>,
-    /// What the server will prefill, as far as it decides the cache key.
-    pub prompt: Prompt<'a>,
-}
-
-/// A prompt in the order its text is hashed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Prompt<'a> {
-    /// Pieces of text, hashed without separators (llm-d's scheme).
-    pub pieces: Vec<Cow<'a, str>>,
-    /// How many pieces come up to and including the first user message.
-    pub first_user_end: Option<usize>,
-}
-
-impl Prompt<'_> {
-    /// Whether there is no text at all.
-    pub fn is_empty(&self) -> bool {
-        self.pieces.iter().all(|piece| piece.is_empty())
-    }
+pub struct Model {
+    /// Its name; bytes that are no UTF-8 are replaced.
+    pub name: String,
+    /// Where the name stands in the body, quotes included.
+    pub place: Range<usize>,
 }
 
 /// Why no prompt was read.
@@ -97,14 +63,93 @@ pub enum ParseError {
     UnknownShape,
 }
 
-impl From<serde_json::Error> for ParseError {
-    fn from(error: serde_json::Error) -> Self {
-        match error.classify() {
-            serde_json::error::Category::Data => Self::UnknownShape,
-            serde_json::error::Category::Io
-            | serde_json::error::Category::Syntax
-            | serde_json::error::Category::Eof => Self::Malformed,
+/// Longest model name and cache salt that are read, in bytes; a longer one is none.
+const MAX_NAME: usize = 4_096;
+
+impl<'b> Request<'b> {
+    /// Reads the top level of `body`, of which the end is missing if it is `cut_off`. Time is linear
+    /// in its length; memory is [`WINDOW_BYTES`].
+    pub fn read(api: Api, body: &'b mut dyn Body, cut_off: bool) -> Result<Self, ParseError> {
+        Self::with_reader(api, Reader::new(body, cut_off))
+    }
+
+    fn with_reader(api: Api, mut reader: Reader<'b>) -> Result<Self, ParseError> {
+        let body = TopLevel::read(&mut reader).map_err(reason)?;
+        let model = short_text(&body, Key::Model, &mut reader).map(|(name, place)| Model {
+            name: String::from_utf8_lossy(&name).into_owned(),
+            place,
+        });
+        let salt_key = if api == Api::SglangGenerate {
+            Key::ExtraSalt
+        } else {
+            Key::CacheSalt
+        };
+        let cache_salt = short_text(&body, salt_key, &mut reader);
+        Ok(Self {
+            api,
+            reader,
+            body,
+            model,
+            cache_salt: cache_salt
+                .map(|(salt, _)| salt)
+                .filter(|salt| !salt.is_empty()),
+        })
+    }
+
+    /// The model asked for; a server with one model takes requests without.
+    pub fn model(&self) -> Option<&Model> {
+        self.model.as_ref()
+    }
+
+    /// Separates tenants: only requests with the same salt share cached blocks.
+    pub fn cache_salt(&self) -> Option<&[u8]> {
+        self.cache_salt.as_deref()
+    }
+
+    /// Reads the prompts into `sink`; of a body that is cut off, what stands before the cut, the
+    /// last prompt then without its end. Time is linear in the body's length.
+    pub fn read_prompts(&mut self, sink: &mut dyn PromptSink) -> Result<(), ParseError> {
+        let read = self.api.reader();
+        match read(&self.body, &mut self.reader, &mut Encoder::new(sink)) {
+            Ok(()) | Err(Stop::CutOff | Stop::Full) => Ok(()),
+            Err(stop) => Err(reason(stop)),
         }
+    }
+}
+
+impl core::fmt::Debug for Request<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let mut parts = f.debug_struct("Request");
+        parts.field("api", &self.api).field("model", &self.model);
+        parts.finish_non_exhaustive()
+    }
+}
+
+/// The string at `key` and where it stands, if it is one, whole, and short.
+fn short_text(
+    body: &TopLevel,
+    key: Key,
+    reader: &mut Reader<'_>,
+) -> Option<(Vec<u8>, Range<usize>)> {
+    if !body.find(key, reader) || reader.kind() != Ok(Kind::Text) {
+        return None;
+    }
+    let start = reader.offset();
+    let mut text = Vec::new();
+    let mut fits = true;
+    let end = reader.text(|piece| {
+        fits &= text.len().saturating_add(piece.len()) <= MAX_NAME;
+        if fits {
+            text.extend_from_slice(piece);
+        }
+    });
+    (end.is_ok() && fits).then_some((text, start..reader.offset()))
+}
+
+fn reason(stop: Stop) -> ParseError {
+    match stop {
+        Stop::Malformed => ParseError::Malformed,
+        Stop::UnknownShape | Stop::CutOff | Stop::Full => ParseError::UnknownShape,
     }
 }
 

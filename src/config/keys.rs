@@ -139,6 +139,22 @@ const PATTERNS: Kind = Kind::List {
     max: 256,
     of: "patterns",
 };
+/// Each is compared with every request's model.
+const MODELS: Kind = Kind::List {
+    min: 0,
+    max: 256,
+    of: "models",
+};
+const TARGETS: Kind = Kind::List {
+    min: 1,
+    max: 64,
+    of: "targets",
+};
+/// A target that nobody shall get is left out; more than a million to one is never seen.
+const MODEL_WEIGHT: Kind = Kind::Whole {
+    min: 1,
+    max: 1_000_000,
+};
 /// A maximum of 0 would leave no candidate, ever.
 pub(crate) const AT_LEAST_ONE: Kind = Kind::Whole {
     min: 1,
@@ -209,6 +225,11 @@ const INDEX_BYTES: Kind = Kind::Size {
     min: 1 << 20,
     max: 512 << 20,
 };
+/// Fewer are lapped between two ticks of a busy proxy; more than a million are a gigabyte of prompts.
+const LOG_SLOTS: Kind = Kind::Whole {
+    min: 256,
+    max: 1 << 20,
+};
 /// Envoy keeps every stat it has seen until it ends.
 const LABEL_VALUES: Kind = Kind::Whole {
     min: 1,
@@ -228,6 +249,12 @@ const KEYS: &[KeyDoc] = &[
     required("pools[].endpoints[].address", Kind::Text(&super::endpoint::ADDRESS), "`ip:port`; IPv6 in brackets."),
     key("pools[].endpoints[].labels", Kind::Labels, "{}", "Labels, as on a pod."),
     key("pools[].endpoints[].maxRunning", AT_LEAST_ONE, "null", "Requests one engine runs at once; absent: `scoring.maxRunning`."),
+    key("pools[].models", MODELS, "[]", "Models that servers are asked for under other names; the name in the response stays the server's."),
+    required("pools[].models[].name", Kind::Text(&text::MODEL_NAME), "What clients ask for; unique in the pool."),
+    required("pools[].models[].targets", TARGETS, "What servers are asked for instead; a conversation keeps its target."),
+    required("pools[].models[].targets[].model", Kind::Text(&text::MODEL_NAME), "The server's name for it."),
+    key("pools[].models[].targets[].weight", MODEL_WEIGHT, "1", "Its share of the conversations, against the other targets' weights."),
+    key("pools[].models[].targets[].adapter", Kind::Flag, "false", "It is an adapter: servers that have it loaded are preferred."),
     key("pools[].discovery", Kind::Section, "null", "Take the endpoints, and Envoy's word on their health, from its own host list (`GET /clusters?format=json`); absent: `endpoints` alone."),
     required("pools[].discovery.adminCluster", Kind::Text(&text::CLUSTER_NAME), "The Envoy cluster of its own admin interface."),
     key("pools[].discovery.interval", SCRAPE_INTERVAL, "\"1s\"", "Time between two readings of the list."),
@@ -275,7 +302,8 @@ const KEYS: &[KeyDoc] = &[
     key("maxBufferedBytes", BUFFERED_BYTES, "983040", "Bytes of a body held before the pick; Envoy must be able to buffer 1 MiB more."),
     key("failureMode", choice(&["FailOpen", "FailClose"]), "\"FailOpen\"", "When no endpoint is fit: route by the same scores all the same, or answer 503."),
     section("limits", "Caps on what grows with traffic."),
-    key("limits.indexBytes", INDEX_BYTES, "\"64Mi\"", "Memory for the prefix indexes, per Envoy worker."),
+    key("limits.indexBytes", INDEX_BYTES, "\"64Mi\"", "Memory for the prefix indexes, in each Envoy worker."),
+    key("limits.logSlots", LOG_SLOTS, "4096", "Decisions that shared data keeps for workers that are behind; each takes 64 bytes, and 8 for each new block of its prompt."),
     key("limits.labelValues", LABEL_VALUES, "100", "Client-controlled values of a metric label; the rest is `other`."),
     key("debugHeaders", Kind::Flag, "false", "Send the `x-epp-*` headers to the client."),
     key("logLevel", choice(&["info", "debug", "trace"]), "\"info\"", "The most detailed level that is logged."),
@@ -283,9 +311,7 @@ const KEYS: &[KeyDoc] = &[
 
 #[rustfmt::skip]
 const LATER_KEYS: &[LaterKey] = &[
-    later("pools[].models", "requests go out with the model name they came with; select by it with pools[].match.models"),
     later("pools[].disaggregation", "leave it out: without a disagg-profile-handler under pools[].endpointPickerConfig, prefill and decode run on the picked endpoint"),
     later("pools[].prefix.forgetOnMiss", "leave it out"),
-    later("limits.logSlots", "leave it out: workers do not share their state yet"),
     later("console", "read the metrics on Envoy's admin port"),
 ];

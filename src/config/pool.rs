@@ -10,6 +10,7 @@ use super::fields::Fields;
 use super::health::HealthConfig;
 use super::json::quoted;
 use super::metrics::MetricsConfig;
+use super::models::{self, ModelConfig};
 use super::prefix::PrefixConfig;
 use super::route::PoolMatch;
 use super::scoring::{Preset, ScoringConfig};
@@ -25,6 +26,8 @@ pub struct PoolConfig {
     pub matcher: PoolMatch,
     /// At least one where there is no discovery; addresses are unique.
     pub endpoints: Vec<EndpointConfig>,
+    /// Models that servers are asked for under other names; the rest go out as they came.
+    pub models: Vec<ModelConfig>,
     /// Envoy's host list instead of `endpoints`; `None`: these alone.
     pub discovery: Option<DiscoveryConfig>,
     /// How the endpoints' metrics are read.
@@ -57,11 +60,23 @@ pub(super) fn read_all(root: &Fields<'_>) -> Result<Vec<PoolConfig>, ConfigError
 }
 
 impl PoolConfig {
+    /// What clients ask for as `name`, if servers know it by another name.
+    pub fn model(&self, name: &str) -> Option<&ModelConfig> {
+        self.models.iter().find(|model| model.name == name)
+    }
+
+    /// Whether `model`, as servers know it, is an adapter by the configuration.
+    pub fn declares_adapter(&self, model: &str) -> bool {
+        let mut targets = self.models.iter().flat_map(|model| &model.targets);
+        targets.any(|target| target.adapter && target.model == model)
+    }
+
     fn read(fields: &Fields<'_>) -> Result<Self, ConfigError> {
         let name = fields.text("name")?;
         let cluster = fields.text("cluster")?;
         let matcher = fields.section("match", PoolMatch::read)?;
         let endpoints = endpoint::read_all(fields)?;
+        let models = models::read_all(fields)?;
         let discovery = fields.optional_section("discovery", DiscoveryConfig::read)?;
         if endpoints.is_empty() && discovery.is_none() {
             let path = fields.path_of("endpoints");
@@ -79,6 +94,7 @@ impl PoolConfig {
             cluster,
             matcher,
             endpoints,
+            models,
             discovery,
             metrics,
             scoring: fields.section("scoring", |scoring| ScoringConfig::read(scoring, &preset))?,

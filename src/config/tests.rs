@@ -31,6 +31,10 @@ fn full() -> Value {
                     "maxRunning": 128
                 }
             ],
+            "models": [{
+                "name": "support",
+                "targets": [{"model": "billing-lora", "weight": 9, "adapter": true}]
+            }],
             "discovery": {
                 "adminCluster": "admin", "interval": "2s",
                 "sources": [{"cluster": "decode", "labels": {"llm-d.ai/role": "decode"}}]
@@ -56,7 +60,7 @@ fn full() -> Value {
         "overrideHost": {"mode": "Header", "header": "X-Pick", "fallbacks": 3},
         "maxBufferedBytes": "32Mi",
         "failureMode": "failclose",
-        "limits": {"indexBytes": 33_554_432, "labelValues": 10},
+        "limits": {"indexBytes": 33_554_432, "logSlots": 512, "labelValues": 10},
         "debugHeaders": true,
         "logLevel": "TRACE"
     })

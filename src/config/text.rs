@@ -35,6 +35,12 @@ pub(super) const PATH_PREFIX: TextRule = TextRule {
     fits: |text| is_path(text) && !text.contains(['?', '#']),
 };
 
+/// A model's name: it goes into a body and into a header.
+pub(super) const MODEL_NAME: TextRule = TextRule {
+    what: "a model name of 1 to 256 bytes without control characters",
+    fits: |text| is_line(text, 256),
+};
+
 /// A model pattern.
 pub(super) const MODEL_PATTERN: TextRule = TextRule {
     what: "a pattern of 1 to 256 bytes without control characters, * for any text",

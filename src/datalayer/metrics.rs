@@ -39,6 +39,22 @@ pub struct EndpointMetrics {
     pub signals: Signals,
 }
 
+impl EndpointMetrics {
+    /// Whether `later` is of another process: with another start, or with counters that went
+    /// backwards.
+    pub fn is_before_restart(&self, later: &Self) -> bool {
+        let fell = |before: Option<u64>, after: Option<u64>| {
+            before
+                .zip(after)
+                .is_some_and(|(before, after)| after < before)
+        };
+        let starts = self.process_start.zip(later.process_start);
+        starts.is_some_and(|(before, after)| after.to_bits() != before.to_bits())
+            || fell(self.prefix_queries, later.prefix_queries)
+            || fell(self.prefix_hits, later.prefix_hits)
+    }
+}
+
 impl Default for EndpointMetrics {
     /// An endpoint nothing is known of: idle, one engine.
     fn default() -> Self {

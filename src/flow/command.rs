@@ -1,5 +1,6 @@
 //! What should be done about a stream.
 
+use core::ops::Range;
 use std::borrow::Cow;
 
 use crate::datalayer::EndpointId;
@@ -33,9 +34,14 @@ pub enum Command {
     SetRequestHeader(Cow<'static, str>, Vec<u8>),
     /// Set a response header to one value, replacing what was there.
     SetResponseHeader(&'static str, Vec<u8>),
-    /// Read this many bytes of the held body and report them as
+    /// Let the stream read this many bytes of the held body, in a
     /// [`super::Event::RequestBodyRead`]; that event's step then counts instead of this one.
     ReadBody(usize),
+    /// Let the stream see this many bytes of the response's body, in a
+    /// [`super::Event::ResponseBodyRead`]; that event's step then counts instead of this one.
+    ReadResponseBody(usize),
+    /// Change the held body.
+    ReplaceBody(Replacement),
     /// Answer the client; the request goes nowhere.
     Reply {
         /// HTTP status.
@@ -47,6 +53,19 @@ pub enum Command {
     Warn(String),
     /// Count something.
     Count(Count),
+}
+
+/// A change of the held body, of which the rest stays as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replacement {
+    /// What goes.
+    pub place: Range<usize>,
+    /// What comes.
+    pub bytes: Vec<u8>,
+    /// How much of the body the host holds, at least up to the end of `place`.
+    pub held: usize,
+    /// Request headers to set once the body is changed, and not if it cannot be.
+    pub headers: Vec<(&'static str, Vec<u8>)>,
 }
 
 /// Something that happened, for the metrics. `pool` is the pool's place in the configuration.
@@ -85,15 +104,6 @@ pub enum Count {
         pool: usize,
         /// The adapter.
         adapter: String,
-    },
-    /// A request was sent to an endpoint (1) or is over there (−1).
-    InFlight {
-        /// Which pool.
-        pool: usize,
-        /// Where.
-        endpoint: EndpointId,
-        /// 1 or −1.
-        change: i64,
     },
     /// A response broke off after it had begun.
     UpstreamReset {

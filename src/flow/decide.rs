@@ -1,13 +1,14 @@
 //! The decision: from a held request to an endpoint.
 
-use super::command::{Command, Count};
+use super::command::{Command, Count, Replacement};
+use super::prompt::{self, Continued, Model, Prompt};
 use super::request::Request;
 use super::router::Router;
 use super::stream::Held;
-use crate::config::{Config, FailureMode, PrefixConfig};
-use crate::prefix::{Chain, ChainBuilder, Seed};
+use crate::config::{Config, FailureMode};
+use crate::prefix::Chain;
 use crate::requestcontrol::{Pick, Pool, Ticket};
-use crate::requesthandling::{InferenceRequest, ParseError, close_cut_off};
+use crate::requesthandling::Body;
 use crate::scheduling::Ranked;
 use crate::scheduling::picker::TieKey;
 use crate::telemetry::Reason;
@@ -30,6 +31,8 @@ pub(super) enum Outcome {
         ticket: Option<Ticket>,
         /// What the client may see of it.
         debug: Option<Debug>,
+        /// Other requests can go on from the response.
+        continued: Option<Continued>,
     },
 }
 
@@ -39,11 +42,11 @@ const REFUSAL: &str = concat!(
     r#""type":"ServiceUnavailableError","param":null,"code":503}}"#
 );
 
-/// Routes a request of which `body` was read.
+/// Routes a request of which `body` can be read.
 pub(super) fn by_prompt(
     router: &mut Router,
     held: Held,
-    mut body: Vec<u8>,
+    body: &mut dyn Body,
     now: Timestamp,
     commands: &mut Vec<Command>,
 ) -> Outcome {
@@ -51,49 +54,57 @@ pub(super) fn by_prompt(
         request,
         api,
         truncated,
-        ..
+        content_length,
+        buffered,
     } = held;
-    if truncated {
-        close_cut_off(&mut body);
-    }
-    let parsed = match api.parse(&body) {
-        Ok(parsed) => parsed,
-        Err(error) => {
-            let reason = if truncated {
-                Reason::TruncatedBody
-            } else {
-                reason_of(error)
-            };
-            return by_load(router, &request, reason, now, commands);
-        }
-    };
-    let model = parsed.model.as_deref().unwrap_or_default();
-    let pool = if truncated && parsed.model.is_none() {
-        // It may stand behind the cut, where clients that write the prompt first have it.
-        request.pools.first().copied()
-    } else {
-        router.fitting_model(&request.pools, model)
-    };
-    let Some(pool) = pool else {
+    let Some(prompt) = prompt::read(router, &request, api, body, truncated) else {
         return Outcome::NotOurs;
     };
-    let reason = match (truncated, parsed.prompt.is_empty()) {
-        (true, _) => Reason::TruncatedBody,
-        (false, true) => Reason::UnknownShape,
-        (false, false) => Reason::Picked,
-    };
-    let Some(config) = router.config().pools.get(pool) else {
-        return Outcome::NotOurs;
-    };
-    let chain = chain_of(&parsed, &config.prefix, truncated);
+    let Prompt {
+        pool,
+        chain,
+        model,
+        continued,
+        reason,
+    } = prompt;
+    let rewrite = rewrite(&model, content_length, buffered);
     let plan = Plan {
         pool,
         chain,
         model,
+        fills_cache: api.fills_cache(),
+        continued,
         tie: request.tie,
         reason,
     };
-    route(router, plan, now, commands)
+    let outcome = route(router, plan, now, commands);
+    if matches!(outcome, Outcome::Routed { .. }) {
+        commands.extend(rewrite.map(Command::ReplaceBody));
+    }
+    outcome
+}
+
+/// Header that tells the server, and whoever logs it, that the body asks for another model than
+/// the client did.
+const REWRITE_HEADER: &str = "x-llm-d-model-name-rewrite";
+
+/// Puts the target's name in the place of the asked one, and nothing else.
+fn rewrite(model: &Model, content_length: Option<usize>, held: usize) -> Option<Replacement> {
+    let place = model.rewrite.clone()?;
+    // Of all JSON values, a string cannot fail to be written.
+    let bytes = serde_json::to_vec(&model.target).unwrap_or_default();
+    let mut headers = vec![(REWRITE_HEADER, model.target.clone().into_bytes())];
+    if let Some(before) = content_length {
+        let kept = before.saturating_sub(place.len());
+        let length = kept.saturating_add(bytes.len()).to_string();
+        headers.push(("content-length", length.into_bytes()));
+    }
+    Some(Replacement {
+        place,
+        bytes,
+        held,
+        headers,
+    })
 }
 
 /// Routes a request whose prompt is not known, to the first pool its host and path fit.
@@ -110,61 +121,34 @@ pub(super) fn by_load(
     let plan = Plan {
         pool,
         chain: Chain::default(),
-        model: "",
+        model: Model::default(),
+        fills_cache: false,
+        continued: None,
         tie: request.tie,
         reason,
     };
     route(router, plan, now, commands)
 }
 
-fn reason_of(error: ParseError) -> Reason {
-    match error {
-        ParseError::Malformed => Reason::MalformedBody,
-        ParseError::UnknownShape => Reason::UnknownShape,
-    }
-}
-
-/// Hashes the prompt; of one that was cut off, whole blocks only.
-fn chain_of(request: &InferenceRequest<'_>, prefix: &PrefixConfig, truncated: bool) -> Chain {
-    let model = request.model.as_deref().unwrap_or_default();
-    let salt = request
-        .cache_salt
-        .as_deref()
-        .filter(|salt| !salt.is_empty());
-    let max_blocks = prefix.max_tokens / prefix.block_tokens.max(1);
-    let mut builder = ChainBuilder::new(Seed::new(model, salt), prefix.block_tokens, max_blocks);
-    for (piece, count) in request.prompt.pieces.iter().zip(1_usize..) {
-        builder.push(piece.as_bytes());
-        if request.prompt.first_user_end == Some(count) {
-            builder.mark_anchor();
-        }
-    }
-    if truncated {
-        builder.finish_whole()
-    } else {
-        builder.finish()
-    }
-}
-
 /// Everything a pick needs.
-struct Plan<'a> {
+struct Plan {
     pool: usize,
     chain: Chain,
-    model: &'a str,
+    model: Model,
+    /// The server has the prompt in its cache afterwards.
+    fills_cache: bool,
+    continued: Option<Continued>,
     tie: TieKey,
     reason: Reason,
 }
 
-fn route(
-    router: &mut Router,
-    plan: Plan<'_>,
-    now: Timestamp,
-    commands: &mut Vec<Command>,
-) -> Outcome {
+fn route(router: &mut Router, plan: Plan, now: Timestamp, commands: &mut Vec<Command>) -> Outcome {
     let Plan {
         pool,
         chain,
         model,
+        fills_cache,
+        continued,
         tie,
         reason,
     } = plan;
@@ -178,7 +162,9 @@ fn route(
         return Outcome::NotOurs;
     };
 
-    let pick = state.pick(&chain, model, tie, attempts, now);
+    // The other workers' latest decisions count.
+    state.catch_up();
+    let pick = state.pick(&chain, &model.target, tie, attempts, now);
     let exception = pick.decision.exception;
     let reason = exception
         .filter(|_| !reason.is_fallback())
@@ -201,15 +187,21 @@ fn route(
         let address = prefill.name.clone().into_bytes();
         commands.push(Command::SetRequestHeader(PREFILL_HEADER.into(), address));
     }
-    count(&pick, pool, model, reason, commands);
+    count(&pick, pool, &model, reason, commands);
     let debug = debug_headers.then(|| Debug::new(state, &pick, reason));
     let offered = pick.decision.ranking.iter().map(|ranked| ranked.endpoint);
-    let ticket = Ticket::open(state, offered.collect(), chain.blocks, now);
-    let ticket = ticket.map(|ticket| ticket.with_prefill(state, pick.prefill, now));
+    let blocks = if fills_cache {
+        chain.blocks.as_slice()
+    } else {
+        &[]
+    };
+    let ticket = Ticket::open(state, offered.collect(), blocks, now);
+    let ticket = ticket.map(|ticket| ticket.with_prefill(state, pick.prefill, blocks, now));
     Outcome::Routed {
         pool,
         ticket,
         debug,
+        continued,
     }
 }
 
@@ -233,6 +225,7 @@ fn without_choice(
         pool,
         ticket: None,
         debug: debug_headers.then_some(Debug { reason, pick: None }),
+        continued: None,
     }
 }
 
@@ -258,7 +251,7 @@ impl Policy {
 }
 
 /// Counts a pick: once as a decision or as a fallback, and what it was based on.
-fn count(pick: &Pick, pool: usize, model: &str, reason: Reason, commands: &mut Vec<Command>) {
+fn count(pick: &Pick, pool: usize, model: &Model, reason: Reason, commands: &mut Vec<Command>) {
     let Some(&Ranked { endpoint, score }) = pick.decision.ranking.first() else {
         return;
     };
@@ -274,7 +267,7 @@ fn count(pick: &Pick, pool: usize, model: &str, reason: Reason, commands: &mut V
     } else {
         Count::Decision {
             pool,
-            model: model.to_owned(),
+            model: model.asked.clone(),
             endpoint,
         }
     });
@@ -289,14 +282,9 @@ fn count(pick: &Pick, pool: usize, model: &str, reason: Reason, commands: &mut V
     if loads_adapter {
         count(Count::AdapterLoad {
             pool,
-            adapter: model.to_owned(),
+            adapter: model.target.clone(),
         });
     }
-    count(Count::InFlight {
-        pool,
-        endpoint,
-        change: 1,
-    });
 }
 
 /// The ranking as the `override_host` policy reads it: one address an attempt, comma separated.

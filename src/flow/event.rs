@@ -2,6 +2,8 @@
 
 use core::net::SocketAddr;
 
+use crate::requesthandling::Body;
+
 /// Something the host tells about one stream.
 #[derive(Debug)]
 pub enum Event<'a> {
@@ -21,8 +23,8 @@ pub enum Event<'a> {
         /// Nothing follows.
         end_of_stream: bool,
     },
-    /// The bytes a [`super::Command::ReadBody`] asked for.
-    RequestBodyRead(Vec<u8>),
+    /// The bytes a [`super::Command::ReadBody`] asked for, to be read a part at a time.
+    RequestBodyRead(&'a mut dyn Body),
     /// The stream is held, and no body came for longer than a host that delivers it would take.
     BodyOverdue,
     /// Trailers came: the body is complete, though its last piece did not say so.
@@ -40,6 +42,8 @@ pub enum Event<'a> {
     },
     /// Bytes of the response's body came.
     ResponseBody,
+    /// The bytes a [`super::Command::ReadResponseBody`] asked for.
+    ResponseBodyRead(Vec<u8>),
     /// Nothing more will happen.
     Finished {
         /// The server broke the response off after it had begun.

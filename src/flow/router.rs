@@ -4,7 +4,7 @@ use super::delivery::BodyDelivery;
 use super::event::Headers;
 use crate::config::{Config, ConfigError};
 use crate::prefix::BYTES_PER_ENTRY;
-use crate::requestcontrol::Pool;
+use crate::requestcontrol::{LedgerHandle, Pool};
 
 /// What all streams of a VM share.
 #[derive(Debug)]
@@ -15,16 +15,18 @@ pub struct Router {
 }
 
 impl Router {
-    /// Pools as `config` lists them, with nothing known of their endpoints. The index budget is
-    /// shared out evenly.
+    /// Pools as `config` lists them, with what `ledger` knows of them. The index budget is shared out
+    /// evenly.
     ///
     /// # Errors
     /// What is wrong with the plugins a pool asks for, with its JSON path.
-    pub fn new(mut config: Config) -> Result<Self, ConfigError> {
+    pub fn new(mut config: Config, ledger: &LedgerHandle) -> Result<Self, ConfigError> {
         let share = config.limits.index_bytes / config.pools.len().max(1);
         let entries = share / BYTES_PER_ENTRY;
         let pools = core::mem::take(&mut config.pools);
-        let pools = pools.into_iter().map(|pool| Pool::new(pool, entries));
+        let pools = pools
+            .into_iter()
+            .map(|pool| Pool::new(pool, entries, ledger.clone()));
         let pools: Vec<Pool> = pools.collect::<Result<_, _>>()?;
         config.pools = pools.iter().map(|pool| pool.config().clone()).collect();
         Ok(Self {

@@ -6,10 +6,11 @@ use super::command::{Action, Command, Count, Step};
 use super::decide::{self, Outcome};
 use super::delivery::BodyDelivery;
 use super::event::{Event, Headers};
+use super::prompt::Continued;
 use super::request::{Request, content_length, strip_control_headers, unreadable};
 use super::router::Router;
 use crate::requestcontrol::{Moved, Pool, Served, Ticket};
-use crate::requesthandling::Api;
+use crate::requesthandling::{Api, Body};
 use crate::telemetry::Reason;
 use crate::time::Timestamp;
 
@@ -36,8 +37,10 @@ enum State {
 pub(super) struct Held {
     pub(super) request: Request,
     pub(super) api: Api,
+    /// The body's length, where the client announced it.
+    pub(super) content_length: Option<usize>,
     /// Bytes the host holds.
-    buffered: usize,
+    pub(super) buffered: usize,
     /// The body exceeds, or will exceed, what may be held.
     pub(super) truncated: bool,
 }
@@ -58,6 +61,8 @@ struct Routed {
     /// Absent where no endpoint is known.
     ticket: Option<Ticket>,
     debug: Option<decide::Debug>,
+    /// Set where other requests can go on from the response.
+    continued: Option<Continued>,
     response_began: bool,
 }
 
@@ -97,6 +102,7 @@ impl Stream {
                 self.response_headers(router, response, now)
             }
             Event::ResponseBody => self.response_body(router),
+            Event::ResponseBodyRead(start) => self.response_body_read(router, &start, now),
             Event::Finished { upstream_reset } => self.finished(router, upstream_reset, now),
         }
     }
@@ -132,11 +138,13 @@ impl Stream {
             (Some(reason), _) => self.route_unread(router, request, reason, now, commands),
             (None, None) => self.route_unread(router, request, Reason::UnknownPath, now, commands),
             (None, Some(api)) => {
-                let truncated = content_length(headers)
-                    .is_some_and(|length| length > router.config().max_buffered_bytes);
+                let content_length = content_length(headers);
+                let truncated =
+                    content_length.is_some_and(|len| len > router.config().max_buffered_bytes);
                 self.state = State::Held(Held {
                     request,
                     api,
+                    content_length,
                     buffered: 0,
                     truncated,
                 });
@@ -221,7 +229,12 @@ impl Stream {
         }
     }
 
-    fn request_body_read(&mut self, router: &mut Router, body: Vec<u8>, now: Timestamp) -> Step {
+    fn request_body_read(
+        &mut self,
+        router: &mut Router,
+        body: &mut dyn Body,
+        now: Timestamp,
+    ) -> Step {
         match core::mem::replace(&mut self.state, State::Passed) {
             State::Held(held) => {
                 let request_id = held.request.id.clone();
@@ -256,11 +269,13 @@ impl Stream {
                 pool,
                 ticket,
                 debug,
+                continued,
             } => State::Routed(Routed {
                 pool,
                 request_id,
                 ticket,
                 debug,
+                continued,
                 response_began: false,
             }),
         };
@@ -292,16 +307,8 @@ impl Stream {
                 status: response.status,
                 failed_attempts: response.failed_attempts,
             };
-            if let Some(moved) = ticket.served(state, served, now) {
-                for (endpoint, change) in [(moved.from, -1), (moved.to, 1)] {
-                    commands.push(Command::Count(Count::InFlight {
-                        pool,
-                        endpoint,
-                        change,
-                    }));
-                }
-                commands.extend(passed_over(state, moved));
-            }
+            let moved = ticket.served(state, served, now);
+            commands.extend(moved.and_then(|moved| passed_over(state, moved)));
         }
         if let Some(debug) = &sent.debug {
             debug.write(&mut commands);
@@ -322,6 +329,29 @@ impl Stream {
         {
             ticket.answered(state);
         }
+        let mut step = Step::default();
+        if let State::Routed(Routed {
+            continued: Some(_), ..
+        }) = &self.state
+        {
+            step.commands
+                .push(Command::ReadResponseBody(RESPONSE_START));
+        }
+        step
+    }
+
+    /// Remembers who gave the response that begins with `start`.
+    fn response_body_read(&mut self, router: &mut Router, start: &[u8], now: Timestamp) -> Step {
+        if let State::Routed(Routed {
+            pool,
+            ticket: Some(ticket),
+            continued: Some(continued),
+            ..
+        }) = &self.state
+            && let Some(state) = router.pool_mut(*pool)
+        {
+            ticket.remember(state, &continued.blocks(start), now);
+        }
         Step::default()
     }
 
@@ -335,20 +365,12 @@ impl Stream {
         let Some(ticket) = sent.ticket else {
             return step;
         };
-        if let Some(endpoint) = ticket.endpoint() {
-            let ended = Count::InFlight {
-                pool,
-                endpoint,
-                change: -1,
-            };
-            step.commands.push(Command::Count(ended));
-            if broken_off {
-                step.commands
-                    .push(Command::Count(Count::UpstreamReset { pool, endpoint }));
-            }
-        }
         if let Some(state) = router.pool_mut(pool) {
             if broken_off {
+                if let Some(endpoint) = ticket.endpoint(state) {
+                    let reset = Count::UpstreamReset { pool, endpoint };
+                    step.commands.push(Command::Count(reset));
+                }
                 ticket.broken_off(state, now);
             }
             ticket.close(state);
@@ -359,18 +381,20 @@ impl Stream {
 
 /// A line for the operator, the first time Envoy's cluster turns out not to hold an endpoint.
 fn passed_over(pool: &mut Pool, moved: Moved) -> Option<Command> {
-    if !moved.passed_over || !pool.note_missing(moved.from) {
+    let from = moved.from.filter(|_| moved.passed_over)?;
+    if !pool.note_missing(from) {
         return None;
     }
     let config = pool.config();
-    let pod = pool
-        .endpoint(moved.from)
-        .map_or("", |one| one.name.as_str());
+    let pod = pool.endpoint(from).map_or("", |one| one.name.as_str());
     Some(Command::Warn(format!(
         "pool={} pod={pod}: Envoy sent its request elsewhere; is it an endpoint of cluster {}?",
         config.name, config.cluster
     )))
 }
+
+/// Bytes of a response that are looked at: its id comes first.
+const RESPONSE_START: usize = 512;
 
 fn read_body(len: usize) -> Step {
     Step {

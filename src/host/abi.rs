@@ -15,6 +15,11 @@ use crate::time::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HostError(u32);
 
+impl HostError {
+    /// Somebody else wrote the value since it was read.
+    pub(super) const CAS_MISMATCH: Self = Self(8);
+}
+
 pub(super) type HostResult<T> = Result<T, HostError>;
 
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +32,7 @@ pub(super) enum HeaderMap {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Buffer {
     RequestBody = 0,
+    ResponseBody = 1,
     HttpCallResponseBody = 4,
     PluginConfiguration = 7,
 }
@@ -76,6 +82,13 @@ mod import {
             max: usize,
             data: *mut *mut u8,
             len: *mut usize,
+        ) -> u32;
+        pub(super) fn proxy_set_buffer_bytes(
+            buffer: u32,
+            start: usize,
+            size: usize,
+            data: *const u8,
+            len: usize,
         ) -> u32;
         pub(super) fn proxy_get_property(
             path: *const u8,
@@ -240,9 +253,30 @@ pub(super) fn remove_header(map: HeaderMap, name: &str) -> HostResult<()> {
 
 /// The first `max` bytes of a buffer.
 pub(super) fn buffer(buffer: Buffer, max: usize) -> HostResult<Vec<u8>> {
+    buffer_part(buffer, 0, max)
+}
+
+/// Bytes of a buffer from `start` on, at most `max`.
+pub(super) fn buffer_part(buffer: Buffer, start: usize, max: usize) -> HostResult<Vec<u8>> {
     // SAFETY: the pointers outlive the call.
     returned_bytes(|data, len| unsafe {
-        import::proxy_get_buffer_bytes(buffer as u32, 0, max, data, len)
+        import::proxy_get_buffer_bytes(buffer as u32, start, max, data, len)
+    })
+}
+
+/// Puts `bytes` in the place of the first `size` bytes of a buffer.
+pub(super) fn replace_start(buffer: Buffer, size: usize, bytes: &[u8]) -> HostResult<()> {
+    // SAFETY: the host reads `bytes` during the call only.
+    checked(unsafe {
+        import::proxy_set_buffer_bytes(buffer as u32, 0, size, bytes.as_ptr(), bytes.len())
+    })
+}
+
+/// Adds `bytes` behind all of a buffer.
+pub(super) fn append(buffer: Buffer, bytes: &[u8]) -> HostResult<()> {
+    // SAFETY: the host reads `bytes` during the call only.
+    checked(unsafe {
+        import::proxy_set_buffer_bytes(buffer as u32, usize::MAX, 0, bytes.as_ptr(), bytes.len())
     })
 }
 

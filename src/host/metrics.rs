@@ -43,6 +43,8 @@ pub(super) struct Metrics {
     match_ratio: Handle,
     composite_score: Handle,
     scoring_latency: Handle,
+    replica_gap: Handle,
+    log_untold: Handle,
     pools: Vec<PoolMetrics>,
     /// How many models, and how many adapters, of a pool may have a label of their own.
     label_values: usize,
@@ -55,8 +57,6 @@ struct PoolMetrics {
     candidates: Handle,
     max_queue: Handle,
     index_entries: Handle,
-    /// What this VM last added to the process's gauge.
-    index_entries_shown: i64,
     fallback: Vec<(Reason, Handle)>,
     scrapes: Vec<(ScrapeResult, Handle)>,
     discovery: Vec<(ScrapeResult, Handle)>,
@@ -104,6 +104,8 @@ impl Metrics {
             match_ratio: define(&metric::CACHE_MATCH_RATIO, &[]),
             composite_score: define(&metric::COMPOSITE_SCORE, &[]),
             scoring_latency: define(&metric::SCORING_LATENCY, &[]),
+            replica_gap: define(&metric::REPLICA_GAP, &[]),
+            log_untold: define(&metric::LOG_UNTOLD, &[]),
             pools: config.pools.iter().map(PoolMetrics::new).collect(),
             label_values: usize::try_from(config.limits.label_values).unwrap_or(usize::MAX),
         }
@@ -153,17 +155,6 @@ impl Metrics {
                     pool.adapter_load(adapter, self.label_values);
                 }
             }
-            Count::InFlight {
-                pool,
-                endpoint,
-                change,
-            } => {
-                add(
-                    self.endpoint(*pool, *endpoint)
-                        .and_then(|one| one.in_flight),
-                    *change,
-                );
-            }
             Count::UpstreamReset { pool, endpoint } => {
                 add(
                     self.endpoint(*pool, *endpoint).and_then(|one| one.resets),
@@ -194,16 +185,10 @@ impl Metrics {
         }
     }
 
-    /// What every VM reports of itself; Envoy adds the VMs up.
-    pub(super) fn report_own(&mut self, router: &Router) {
-        for (metrics, pool) in self.pools.iter_mut().zip(router.pools()) {
-            let entries = i64::try_from(pool.indexed_blocks()).unwrap_or(i64::MAX);
-            add(
-                metrics.index_entries,
-                entries.saturating_sub(metrics.index_entries_shown),
-            );
-            metrics.index_entries_shown = entries;
-        }
+    /// Entries of the decision log that this VM missed, and that it could not tell others.
+    pub(super) fn log_trouble(&self, missed: u64, untold: u64) {
+        add(self.replica_gap, i64::try_from(missed).unwrap_or(i64::MAX));
+        add(self.log_untold, i64::try_from(untold).unwrap_or(i64::MAX));
     }
 
     /// What the scrape leader reports for all.
@@ -211,6 +196,11 @@ impl Metrics {
         for (metrics, pool) in self.pools.iter().zip(router.pools()) {
             metrics.endpoints.report(pool, now);
             let candidates = pool.candidate_count(now);
+            let entries = pool.indexed_blocks();
+            record(
+                metrics.index_entries,
+                u64::try_from(entries).unwrap_or(u64::MAX),
+            );
             record(
                 metrics.candidates,
                 u64::try_from(candidates).unwrap_or(u64::MAX),
@@ -224,16 +214,6 @@ impl Metrics {
 
     fn endpoint(&self, pool: usize, endpoint: EndpointId) -> Option<&EndpointMetrics> {
         self.pools.get(pool)?.endpoints.get(endpoint)
-    }
-}
-
-impl Drop for PoolMetrics {
-    /// A configuration that goes takes its share of the sum along.
-    fn drop(&mut self) {
-        add(
-            self.index_entries,
-            self.index_entries_shown.saturating_neg(),
-        );
     }
 }
 
@@ -260,7 +240,6 @@ impl PoolMetrics {
             candidates: of_pool(&metric::CANDIDATE_PODS),
             max_queue: of_pool(&metric::MAX_QUEUE),
             index_entries: of_pool(&metric::PREFIX_TREE_NODES),
-            index_entries_shown: 0,
             fallback,
             scrapes: by_result(&metric::SCRAPES),
             discovery: by_result(&metric::DISCOVERY),
@@ -366,6 +345,8 @@ impl EndpointSeries {
             .collect();
         for series in &self.all {
             let id = here.get(series.name.as_str());
+            let in_flight = id.map_or(0, |&id| pool.open_at(id));
+            record(series.in_flight, u64::from(in_flight));
             let queue_depth = id.map_or(0, |&id| pool.queue_depth(id));
             record(series.queue_depth, u64::from(queue_depth));
             let health = id.map_or(0.0, |&id| pool.health(id, now));

@@ -11,6 +11,7 @@ use xxhash_rust::xxh64::xxh64;
 use super::abi::{self, Buffer};
 use super::checker::{self, Checker};
 use super::discovery::Discovery;
+use super::ledger::{self, SharedBoard};
 use super::logger;
 use super::metrics::{Metrics, ScrapeResult};
 use super::scraper::{self, Call, Found, Scraper};
@@ -19,6 +20,8 @@ use super::stream::HttpStream;
 use super::watchdog::{self, Watchdog};
 use crate::config::Config;
 use crate::flow::Router;
+use crate::replication::VmId;
+use crate::requestcontrol::{Ledger, LedgerHandle, Upkeep};
 
 /// What the streams of one configuration share. Borrows never span a host call that could come
 /// back to us.
@@ -61,6 +64,9 @@ struct Running {
     snapshots: Vec<SharedSnapshot>,
     /// Pools whose snapshot changed since it was published.
     unpublished: Vec<bool>,
+    ledger: LedgerHandle,
+    /// As the ledger counted them when the snapshots were last read.
+    publications: Option<u64>,
 }
 
 /// Ticks in the shortest scrape interval: scrapes start, and snapshots arrive, at most a tenth of
@@ -80,8 +86,11 @@ impl Root {
     fn configure(&mut self, size: usize) -> Result<(), String> {
         let json = abi::buffer(Buffer::PluginConfiguration, size)
             .map_err(|error| format!("cannot be read: {error:?}"))?;
-        let router = Config::parse(&json).and_then(Router::new);
-        let router = router.map_err(|error| error.to_string())?;
+        let config = Config::parse(&json).map_err(|error| error.to_string())?;
+        let entropy = Entropy::new();
+        let vm = VmId(u32::try_from(entropy.number).unwrap_or(u32::MAX));
+        let ledger = ledger::of_this_vm(config.limits.log_slots, vm);
+        let router = Router::new(config, &ledger).map_err(|error| error.to_string())?;
         let config = router.config();
         logger::set_level(config.log_level);
         log::info!(
@@ -98,17 +107,17 @@ impl Root {
         for warning in config.warnings() {
             log::warn!("inline-epp: {warning}");
         }
-        let running = Running::new(router, xxh64(&json, 0));
+        let running = Running::new(router, entropy, ledger, xxh64(&json, 0));
         abi::set_tick_period(running.tick_period())
             .map_err(|error| format!("the host does not tick: {error:?}"))?;
+        running.leadership.is_newest();
         self.running = Some(running);
         Ok(())
     }
 }
 
 impl Running {
-    fn new(router: Router, fingerprint: u64) -> Self {
-        let entropy = Entropy::new();
+    fn new(router: Router, entropy: Entropy, ledger: LedgerHandle, fingerprint: u64) -> Self {
         let config = router.config();
         let interval = shortest_interval(config);
         let lease = interval.saturating_mul(INTERVALS_PER_LEASE);
@@ -125,6 +134,8 @@ impl Running {
             discovery,
             checker,
             leadership: Leadership::new(fingerprint, entropy.vm, lease),
+            ledger,
+            publications: None,
             unpublished: vec![false; snapshots.len()],
             snapshots,
             shared: Rc::new(Shared {
@@ -148,6 +159,9 @@ impl Running {
         let now = abi::now();
         let serves = self.shared.entropy.was_used();
         let leads = self.leadership.holds(now, serves);
+        let upkeep = Upkeep { now, leads };
+        self.ledger
+            .with(|ledger| ledger.upkeep(upkeep, &mut SharedBoard));
         let (Ok(mut router), Ok(mut metrics)) = (
             self.shared.router.try_borrow_mut(),
             self.shared.metrics.try_borrow_mut(),
@@ -155,9 +169,12 @@ impl Running {
             return;
         };
         // A leader reads as well: what its predecessor knew, until its own scrapes are back.
-        for (pool, shared) in self.snapshots.iter_mut().enumerate() {
-            if let (Some(snapshot), Some(pool)) = (shared.read_new(), router.pool_mut(pool)) {
-                pool.apply(&snapshot, now);
+        let publications = self.ledger.with(|ledger| ledger.publications());
+        if core::mem::replace(&mut self.publications, publications) != publications {
+            for (pool, shared) in self.snapshots.iter_mut().enumerate() {
+                if let (Some(snapshot), Some(pool)) = (shared.read_new(), router.pool_mut(pool)) {
+                    pool.apply(&snapshot, now);
+                }
             }
         }
         metrics.follow_members(&router);
@@ -178,6 +195,7 @@ impl Running {
             for ((shared, unpublished), pool) in pools {
                 if core::mem::take(unpublished) {
                     shared.publish(&pool.snapshot());
+                    pool.published();
                 }
             }
             self.discovery.start_due(&router, &metrics, now);
@@ -189,7 +207,10 @@ impl Running {
             self.checker.start_due(&router, now);
             metrics.report_pools(&router, now);
         }
-        metrics.report_own(&router);
+        let trouble = |ledger: &mut Ledger| (ledger.take_lost(), ledger.take_untold());
+        if let Some((missed, untold)) = self.ledger.with(trouble) {
+            metrics.log_trouble(missed, untold);
+        }
     }
 
     fn call_ended(&mut self, token: u32, body_size: usize) {
@@ -319,7 +340,9 @@ impl HttpContext for Unconfigured {}
 
 /// Numbers that differ from stream to stream and from VM to VM. They are not secret.
 pub(super) struct Entropy {
-    /// This VM's number.
+    /// How many VMs of this process were given a number before.
+    number: u64,
+    /// This VM's number among those of all processes.
     vm: u64,
     streams: Cell<u64>,
 }
@@ -331,6 +354,7 @@ impl Entropy {
         let number = shared::unique_number().unwrap_or(u64::MAX);
         let seed = u128::from(abi::now().as_nanos()) << 64 | u128::from(number);
         Self {
+            number,
             vm: xxh64(&seed.to_le_bytes(), 0),
             streams: Cell::new(0),
         }

@@ -242,6 +242,8 @@ pub(super) fn read_answer(
         Ok(page) => page,
         Err((result, why)) => return (result, None, why),
     };
+    #[cfg(feature = "test-switches")]
+    super::switches::trap_if_told(&page);
     let pool = router.pools().get(call.pool);
     let series = pool.map_or(&[][..], |pool| &pool.config().metrics.signals);
     let found = call.page.read(&page, series);

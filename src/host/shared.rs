@@ -9,7 +9,10 @@ use crate::replication::snapshot;
 use crate::time::Timestamp;
 
 /// Keys this module writes start like this; the number changes with any encoding behind it.
-const PREFIX: &str = "inline-epp/3";
+pub(super) const PREFIX: &str = "inline-epp/3";
+
+/// Holds the key of the newest configuration's lease.
+const NEWEST: &str = "inline-epp/3/newest";
 
 /// Attempts to count on while other VMs start at the same moment.
 const ATTEMPTS: u32 = 64;
@@ -48,9 +51,33 @@ impl Leadership {
         }
     }
 
+    /// Makes this configuration the newest: those before it do not lead any more while it has a
+    /// leader.
+    pub(super) fn is_newest(&self) {
+        if let Err(error) = abi::set_shared_data(NEWEST, self.key.as_bytes(), 0) {
+            log::debug!("cannot tell that this configuration is the newest: {error:?}");
+        }
+    }
+
+    /// Whether a newer configuration has a leader. One that was refused after all has none.
+    fn is_superseded(&self, now: Timestamp) -> bool {
+        let newest = abi::shared_data(NEWEST).unwrap_or_default().0;
+        let Ok(newest) = core::str::from_utf8(&newest) else {
+            return false;
+        };
+        if newest == self.key || !newest.starts_with(PREFIX) {
+            return false;
+        }
+        let (bytes, _) = abi::shared_data(newest).unwrap_or_default();
+        lease::decode(&bytes).is_some_and(|lease| lease.until > now)
+    }
+
     /// Whether this VM leads now; claims and renews the lease where it can. `serves` says whether it
     /// has had a request.
     pub(super) fn holds(&self, now: Timestamp, serves: bool) -> bool {
+        if self.is_superseded(now) {
+            return false;
+        }
         let (bytes, cas) = abi::shared_data(&self.key).unwrap_or_default();
         let me = Claimant {
             vm: self.me,

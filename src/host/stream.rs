@@ -8,6 +8,7 @@ use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types;
 
 use super::abi::{self, Buffer, HeaderMap};
+use super::body::{HeldBody, replace};
 use super::root::Shared;
 use crate::flow::{Action, CONTROL_HEADERS, Command, Count, Event, Headers, Router, Step, Stream};
 
@@ -49,6 +50,8 @@ impl Context for HttpStream {}
 
 impl HttpContext for HttpStream {
     fn on_http_request_headers(&mut self, _: usize, end_of_stream: bool) -> types::Action {
+        #[cfg(feature = "test-switches")]
+        super::switches::trap_if_asked();
         self.shared.watchdog.something_else();
         let encoded = abi::header_pairs(HeaderMap::Request).unwrap_or_else(|error| {
             // More headers than the host shows at once: unseen ones must not steer either.
@@ -131,9 +134,15 @@ pub(super) fn run(shared: &Shared, stream: &RefCell<Stream>, event: Event<'_>) -
     let started = abi::now();
     let mut step = step_of(shared, stream, event);
     if let Some(&Command::ReadBody(len)) = step.commands.first() {
-        // An unreadable buffer is an empty body: routed by load, with a reason.
-        let body = abi::buffer(Buffer::RequestBody, len).unwrap_or_default();
-        step = step_of(shared, stream, Event::RequestBodyRead(body));
+        step = step_of(
+            shared,
+            stream,
+            Event::RequestBodyRead(&mut HeldBody { len }),
+        );
+    }
+    if let Some(&Command::ReadResponseBody(len)) = step.commands.first() {
+        let start = abi::buffer(Buffer::ResponseBody, len).unwrap_or_default();
+        step = step_of(shared, stream, Event::ResponseBodyRead(start));
     }
     if step.commands.iter().any(is_decision)
         && let Ok(metrics) = shared.metrics.try_borrow()
@@ -153,8 +162,8 @@ pub(super) fn run(shared: &Shared, stream: &RefCell<Stream>, event: Event<'_>) -
 }
 
 fn step_of(shared: &Shared, stream: &RefCell<Stream>, event: Event<'_>) -> Step {
-    // Nothing borrows either across a host call, so this never fails; if it did, the
-    // request would go on unrouted.
+    // No host call that is made while either is borrowed comes back to a context, so this never
+    // fails; if it did, the request would go on unrouted.
     let (Ok(mut router), Ok(mut stream)) =
         (shared.router.try_borrow_mut(), stream.try_borrow_mut())
     else {
@@ -208,17 +217,6 @@ fn tell(shared: &Shared, command: &Command) {
             "pool={} adapter={adapter:?} is not loaded where it goes",
             name(*pool)
         ),
-        Count::InFlight {
-            pool,
-            endpoint,
-            change,
-        } => {
-            log::trace!(
-                "pool={} pod={} inflight{change:+}",
-                name(*pool),
-                pod(*pool, *endpoint)
-            );
-        }
         Count::UpstreamReset { pool, endpoint } => log::debug!(
             "pool={} pod={} broke a response off",
             name(*pool),
@@ -236,6 +234,10 @@ fn obey(shared: &Shared, command: Command) {
         Command::SetResponseHeader(name, value) => {
             abi::set_header(HeaderMap::Response, name, &value)
         }
+        Command::ReplaceBody(replacement) => replace(&replacement).and_then(|()| {
+            let mut headers = replacement.headers.iter();
+            headers.try_for_each(|(name, value)| abi::set_header(HeaderMap::Request, name, value))
+        }),
         Command::Reply { status, body } => abi::send_local_response(status, body),
         Command::Warn(line) => {
             log::warn!("inline-epp: {line}");
@@ -248,7 +250,7 @@ fn obey(shared: &Shared, command: Command) {
             Ok(())
         }
         // Answered by `handle`.
-        Command::ReadBody(_) => Ok(()),
+        Command::ReadBody(_) | Command::ReadResponseBody(_) => Ok(()),
     };
     if let Err(error) = done {
         log::debug!("the host refused a call: {error:?}");

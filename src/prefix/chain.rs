@@ -24,68 +24,118 @@ pub const BYTES_PER_TOKEN: u32 = 4;
 pub struct BlockHash(pub u64);
 
 /// What a chain starts from: the tenant's view of a model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seed(u64);
 
 impl Seed {
     /// The seed for `model` as the server is asked for it, and the request's cache salt.
-    pub fn new(model: &str, salt: Option<&str>) -> Self {
+    pub fn new(model: &str, salt: Option<&[u8]>) -> Self {
         let Some(salt) = salt else {
             return Self(xxh64(model.as_bytes(), 0));
         };
-        let mut bytes = Vec::with_capacity(model.len() + 1 + salt.len());
-        bytes.extend_from_slice(model.as_bytes());
-        bytes.push(0xFF);
-        bytes.extend_from_slice(salt.as_bytes());
-        Self(xxh64(&bytes, 0))
+        Self(xxh64(&[model.as_bytes(), &[0xFF], salt].concat(), 0))
     }
+
+    /// Belongs to no model: what tells conversations apart before theirs is chosen.
+    const NEUTRAL: Self = Self(0);
 }
 
-/// The block hashes of one prompt, first block first.
+/// The block hashes of a request's prompts, each prompt's first block first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
-    /// One hash a block; the last block may be partly filled.
+    /// One hash a block, prompt after prompt; a prompt's last block may be partly filled.
     pub blocks: Vec<BlockHash>,
+    /// Where the prompts after the first begin in `blocks`, in rising order.
+    pub further: Vec<usize>,
     /// Where the conversation's first user message ends, or the 16th block for prompts without
     /// one: what tells conversations apart when no endpoint is better than another. The first
     /// block would not do, a system prompt makes it the same for everybody.
     pub anchor: Option<BlockHash>,
 }
 
-/// Hashes a prompt that comes in pieces, in one pass and without joining them.
+impl Chain {
+    /// The blocks of each prompt: what can be matched as one.
+    pub fn prompts(&self) -> impl Iterator<Item = &[BlockHash]> {
+        let starts = core::iter::once(0).chain(self.further.iter().copied());
+        let ends = self.further.iter().copied();
+        let ends = ends.chain(core::iter::once(self.blocks.len()));
+        starts
+            .zip(ends)
+            .map(|(start, end)| self.blocks.get(start..end).unwrap_or_default())
+    }
+}
+
+/// Cuts prompts that come in pieces into blocks, in one pass and without joining the pieces.
 ///
-/// Time is linear in the bytes; memory is one block and eight bytes for each hash.
+/// Time is linear in the bytes; memory is one block, and eight bytes for each block and for each
+/// prompt, of which there are no more than blocks.
 #[derive(Debug)]
 pub struct ChainBuilder {
     block_bytes: NonZeroUsize,
     max_blocks: usize,
-    parent: u64,
     /// Bytes of the block that is not full yet.
     open_block: Vec<u8>,
-    blocks: Vec<BlockHash>,
-    anchor: Option<BlockHash>,
+    contents: Contents,
+    /// Places to go back to, the first `open_marks` of them; the others keep their memory.
+    marks: Vec<Mark>,
+    open_marks: usize,
+}
+
+/// A place in a prompt that is not ended.
+#[derive(Debug, Default)]
+struct Mark {
+    /// Whole blocks before it.
+    blocks: usize,
+    /// What is in the next one.
+    open_block: Vec<u8>,
+}
+
+/// What the blocks of prompts hold, not yet told whose model they are for.
+///
+/// A body may name its model after its prompt, and the model asked of the server may be chosen by
+/// the prompt: so the blocks are hashed first and chained when the model is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// `c_i` of every block.
+    blocks: Vec<u64>,
+    /// As [`Chain::further`].
+    further: Vec<usize>,
+    anchor: Option<Anchor>,
+}
+
+/// A place in the first prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Anchor {
+    /// Whole blocks before it.
+    blocks: usize,
+    /// `c` of what is in the next one up to there.
+    tail: Option<u64>,
 }
 
 /// Prompts without a user message are anchored here, counted in blocks.
 const ANCHOR_BLOCKS: usize = 16;
 
 impl ChainBuilder {
-    /// A builder for blocks of `block_tokens` pseudo-tokens that stops after `max_blocks`.
-    pub fn new(seed: Seed, block_tokens: u32, max_blocks: u32) -> Self {
+    /// A builder for blocks of `block_tokens` pseudo-tokens that stops after `max_blocks` of all
+    /// prompts together.
+    pub fn new(block_tokens: u32, max_blocks: u32) -> Self {
         let block_bytes = usize::try_from(block_tokens.saturating_mul(BYTES_PER_TOKEN));
         let block_bytes = NonZeroUsize::new(block_bytes.unwrap_or(usize::MAX));
         Self {
             block_bytes: block_bytes.unwrap_or(NonZeroUsize::MIN),
             max_blocks: usize::try_from(max_blocks).unwrap_or(usize::MAX),
-            parent: seed.0,
             open_block: Vec::new(),
-            blocks: Vec::new(),
-            anchor: None,
+            contents: Contents::default(),
+            marks: Vec::new(),
+            open_marks: 0,
         }
     }
 
     /// Appends `bytes` to the prompt.
     pub fn push(&mut self, mut bytes: &[u8]) {
+        if self.is_full() {
+            return;
+        }
         let block_bytes = self.block_bytes.get();
         if !self.open_block.is_empty() {
             let missing = block_bytes.saturating_sub(self.open_block.len());
@@ -95,9 +145,8 @@ impl ChainBuilder {
             if self.open_block.len() < block_bytes {
                 return;
             }
-            let full = core::mem::take(&mut self.open_block);
-            self.close_block(&full);
-            self.open_block = full;
+            let full = xxh64(&self.open_block, 0);
+            self.contents.blocks.push(full);
             self.open_block.clear();
         }
         let whole_blocks = bytes.chunks_exact(block_bytes);
@@ -106,70 +155,140 @@ impl ChainBuilder {
             if self.is_full() {
                 return;
             }
-            self.close_block(block);
+            self.contents.blocks.push(xxh64(block, 0));
         }
-        self.open_block.extend_from_slice(tail);
+        if !self.is_full() {
+            self.open_block.extend_from_slice(tail);
+        }
     }
 
     /// Marks the present end as the end of the first user message; later marks change nothing.
     pub fn mark_anchor(&mut self) {
-        if self.anchor.is_none() {
-            self.anchor = self.end_here();
-        }
-    }
-
-    /// The chain, its last block partly filled where the prompt ends inside one.
-    pub fn finish(mut self) -> Chain {
-        if !self.open_block.is_empty() && !self.is_full() {
-            let tail = core::mem::take(&mut self.open_block);
-            let hash = self.next_hash(&padded(tail));
-            self.blocks.push(hash);
-        }
-        self.finish_whole()
-    }
-
-    /// The chain of whole blocks only: for a prompt of which only the beginning was read.
-    pub fn finish_whole(self) -> Chain {
-        let default_anchor = self.blocks.iter().take(ANCHOR_BLOCKS).next_back().copied();
-        Chain {
-            anchor: self.anchor.or(default_anchor),
-            blocks: self.blocks,
-        }
-    }
-
-    fn is_full(&self) -> bool {
-        self.blocks.len() >= self.max_blocks
-    }
-
-    fn close_block(&mut self, block: &[u8]) {
-        if self.is_full() {
+        if self.contents.anchor.is_some() || !self.contents.further.is_empty() {
             return;
         }
-        let hash = self.next_hash(block);
-        self.parent = hash.0;
-        self.blocks.push(hash);
-    }
-
-    /// The last hash of the chain if the prompt ended here; `None` for an empty prompt.
-    fn end_here(&self) -> Option<BlockHash> {
-        if self.open_block.is_empty() || self.is_full() {
-            return self.blocks.last().copied();
+        let here = Anchor {
+            blocks: self.contents.blocks.len(),
+            tail: self.tail(),
+        };
+        if here.blocks > 0 || here.tail.is_some() {
+            self.contents.anchor = Some(here);
         }
-        Some(self.next_hash(&padded(self.open_block.clone())))
     }
 
-    fn next_hash(&self, block: &[u8]) -> BlockHash {
-        let content = u128::from(xxh64(block, 0));
-        let joined = content | u128::from(self.parent) << 64;
-        BlockHash(xxh64(&joined.to_le_bytes(), 0))
+    /// Remembers the present end, until [`Self::end_mark`]. Marks nest; no prompt ends and no anchor
+    /// is set while one is open. Each takes the memory of a block.
+    pub fn mark(&mut self) {
+        if self.open_marks >= self.marks.len() {
+            self.marks.push(Mark::default());
+        }
+        if let Some(mark) = self.marks.get_mut(self.open_marks) {
+            mark.blocks = self.contents.blocks.len();
+            mark.open_block.clear();
+            mark.open_block.extend_from_slice(&self.open_block);
+        }
+        self.open_marks = self.open_marks.saturating_add(1);
+    }
+
+    /// Forgets the last mark, and what was appended since unless it is `kept`.
+    pub fn end_mark(&mut self, kept: bool) {
+        self.open_marks = self.open_marks.saturating_sub(1);
+        if let Some(mark) = self.marks.get_mut(self.open_marks)
+            && !kept
+        {
+            self.contents.blocks.truncate(mark.blocks);
+            core::mem::swap(&mut self.open_block, &mut mark.open_block);
+        }
+    }
+
+    /// Ends the prompt, its last block partly filled where it ends inside one; what follows is
+    /// another prompt. A prompt of nothing is none.
+    pub fn end_prompt(&mut self) {
+        let tail = self.tail();
+        self.contents.blocks.extend(tail);
+        self.open_block.clear();
+        let end = self.contents.blocks.len();
+        if end > self.contents.last_start() {
+            self.contents.further.push(end);
+        }
+    }
+
+    /// Whether what is appended from here on makes no difference.
+    pub fn is_full(&self) -> bool {
+        self.contents.blocks.len() >= self.max_blocks
+    }
+
+    /// The blocks of all prompts that were ended, and the whole blocks of one that was not: of a
+    /// prompt that was cut off only the beginning is known.
+    pub fn finish(mut self) -> Contents {
+        // The end of the last prompt begins no other.
+        if self.contents.further.last() == Some(&self.contents.blocks.len()) {
+            self.contents.further.pop();
+        }
+        self.contents
+    }
+
+    /// `c` of the block that is not full; `None` for an empty one.
+    fn tail(&self) -> Option<u64> {
+        if self.open_block.is_empty() || self.is_full() {
+            return None;
+        }
+        let tokens = self.open_block.len().div_ceil(BYTES_PER_TOKEN as usize);
+        let mut padded = self.open_block.clone();
+        padded.resize(tokens.saturating_mul(BYTES_PER_TOKEN as usize), 0);
+        Some(xxh64(&padded, 0))
     }
 }
 
-/// `bytes` zero-padded to a whole number of pseudo-tokens.
-fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
-    let tokens = bytes.len().div_ceil(BYTES_PER_TOKEN as usize);
-    bytes.resize(tokens.saturating_mul(BYTES_PER_TOKEN as usize), 0);
-    bytes
+impl Contents {
+    /// The chain for `seed`'s model. Linear in the blocks.
+    pub fn chain(self, seed: Seed) -> Chain {
+        let anchor = self.anchor_hash(seed);
+        let mut starts = self.further.iter().copied().peekable();
+        let mut parent = seed.0;
+        let blocks = self.blocks.into_iter().enumerate().map(|(at, content)| {
+            if starts.next_if_eq(&at).is_some() {
+                parent = seed.0;
+            }
+            parent = link(content, parent);
+            BlockHash(parent)
+        });
+        Chain {
+            blocks: blocks.collect(),
+            further: self.further,
+            anchor,
+        }
+    }
+
+    /// What tells the conversation apart from others, whatever its model and salt; `None` for a
+    /// prompt of nothing. Linear in the blocks up to the anchor.
+    pub fn conversation(&self) -> Option<u64> {
+        self.anchor_hash(Seed::NEUTRAL).map(|hash| hash.0)
+    }
+
+    fn anchor_hash(&self, seed: Seed) -> Option<BlockHash> {
+        let first_end = self.further.first().copied();
+        let first_end = first_end.unwrap_or(self.blocks.len());
+        let anchor = self.anchor.unwrap_or_else(|| Anchor {
+            blocks: first_end.min(ANCHOR_BLOCKS),
+            tail: None,
+        });
+        let before = self.blocks.iter().take(anchor.blocks).copied();
+        let mut contents = before.chain(anchor.tail).peekable();
+        contents.peek()?;
+        Some(BlockHash(
+            contents.fold(seed.0, |parent, content| link(content, parent)),
+        ))
+    }
+
+    fn last_start(&self) -> usize {
+        self.further.last().copied().unwrap_or(0)
+    }
+}
+
+fn link(content: u64, parent: u64) -> u64 {
+    let joined = u128::from(content) | u128::from(parent) << 64;
+    xxh64(&joined.to_le_bytes(), 0)
 }
 
 #[cfg(test)]

@@ -3,106 +3,101 @@
 //! * A match is contiguous from block 0, as a server can only reuse a cache from its start.
 //! * Each endpoint has its own LRU list and capacity. A chain is touched from its tail to its
 //!   head, so the head is always the youngest and eviction takes prompt tails first: what a server
-//!   frees first too. A block an endpoint holds thus has all its predecessors there.
+//!   frees first too. A block an endpoint was sent thus has all its predecessors there.
 //! * An entry is *pending* from the pick until the server's first byte, then *confirmed*.
+//! * An entry knows the block before its own, so a chain can be told by its last block.
+//!
+//! What the index holds depends on the calls made and on the endpoints' keys, never on the places
+//! endpoints have: where several VMs make the same calls, their indexes are the same.
 //!
 //! Memory: [`BYTES_PER_ENTRY`] for each (block, endpoint) pair, at most `max_entries` of them.
 //! Matching and recording take time linear in the chain and in the endpoints that hold its blocks.
 
+mod buckets;
+mod endpoints;
+mod known;
 mod lru;
 mod slab;
 
-use hashbrown::HashTable;
-
-use self::lru::Lru;
+use self::buckets::Buckets;
+use self::endpoints::Lists;
 use self::slab::{Entry, NONE, Slab, Slot};
 use super::BlockHash;
 use crate::config::PendingCredit;
 use crate::datalayer::EndpointId;
 
-/// Upper bound of the memory one (block, endpoint) pair takes: 24 bytes of entry and at most 12
-/// of hash table, with room for the table's growth.
+pub use self::known::Tail;
+
+/// Upper bound of the memory one (block, endpoint) pair takes: an entry of 32 bytes and two buckets
+/// of 4, with room for the unused end of the last chunk of each and for the lists of chunks.
 pub const BYTES_PER_ENTRY: usize = 48;
 
 /// Approximate prefix index of one pool.
 #[derive(Debug)]
 pub struct PrefixIndex {
-    /// Block hash to the first entry of its holder list.
-    table: HashTable<Slot>,
+    buckets: Buckets,
     slab: Slab,
-    /// Indexed by endpoint.
-    lists: Vec<Lru>,
+    lists: Lists,
     max_entries: usize,
 }
 
+/// One block at one endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The block.
+    pub block: BlockHash,
+    /// The block before it, [`Tail::START`]'s where there is none.
+    pub parent: BlockHash,
+    /// An answer proved it to be there.
+    pub confirmed: bool,
+    /// Requests sent but not answered yet that carry it, at most 255.
+    pub pending: u8,
+}
+
 impl PrefixIndex {
-    /// An empty index for `endpoints` endpoints, each with room for `capacity` blocks, that never
-    /// holds more than `max_entries` entries together.
+    /// An empty index for `endpoints` endpoints, each with room for `capacity` blocks and with its
+    /// place as its key, that never holds more than `max_entries` entries together.
     pub fn new(endpoints: usize, capacity: u32, max_entries: usize) -> Self {
-        Self {
-            table: HashTable::new(),
+        let mut index = Self {
+            buckets: Buckets::default(),
             slab: Slab::default(),
-            lists: (0..endpoints).map(|_| Lru::new(capacity)).collect(),
+            lists: Lists::default(),
             max_entries,
+        };
+        for key in (0..).take(endpoints) {
+            index.add_endpoint(capacity, key);
         }
-    }
-
-    /// Takes in `endpoint`, which holds nothing and has room for `capacity` blocks.
-    pub fn admit(&mut self, endpoint: EndpointId, capacity: u32) {
-        self.drop_endpoint(endpoint);
-        while self.lists.len() <= endpoint.index() {
-            self.lists.push(Lru::new(0));
-        }
-        self.set_capacity(endpoint, capacity);
-    }
-
-    /// Forgets all blocks of `endpoint`; nothing is recorded for it until it is admitted again.
-    pub fn drop_endpoint(&mut self, endpoint: EndpointId) {
-        self.set_capacity(endpoint, 0);
-    }
-
-    /// Sets how many blocks `endpoint` has room for; what exceeds it is evicted.
-    pub fn set_capacity(&mut self, endpoint: EndpointId, capacity: u32) {
-        if let Some(list) = self.lists.get_mut(endpoint.index()) {
-            list.capacity = capacity;
-        }
-        while self
-            .lists
-            .get(endpoint.index())
-            .is_some_and(|list| list.len > list.capacity)
-        {
-            if !self.evict_oldest(endpoint) {
-                break;
-            }
-        }
+        index
     }
 
     /// Remembers that `endpoint` was sent the prompt of `chain`: new blocks become pending.
     pub fn record(&mut self, endpoint: EndpointId, chain: &[BlockHash]) {
-        let Some(list) = self.lists.get(endpoint.index()) else {
+        self.record_after(endpoint, Tail::START, chain);
+    }
+
+    /// Like [`Self::record`], for `blocks` that continue a prompt after `tail`.
+    pub fn record_after(&mut self, endpoint: EndpointId, tail: Tail, blocks: &[BlockHash]) {
+        let Some(list) = self.lists.get(endpoint) else {
             return;
         };
         let room = usize::try_from(list.capacity)
             .unwrap_or(usize::MAX)
-            .min(self.max_entries);
-        for &block in chain.iter().take(room).rev() {
-            if let Some(slot) = self.find(endpoint, block) {
-                self.touch(endpoint, slot);
-                if let Some(entry) = self.slab.get_mut(slot) {
-                    entry.pending = entry.pending.saturating_add(1);
-                }
-            } else {
-                self.insert(endpoint, block);
+            .min(self.max_entries)
+            .saturating_sub(usize::try_from(tail.len).unwrap_or(usize::MAX))
+            .min(blocks.len());
+        for at in (0..room).rev() {
+            let before = at.checked_sub(1).and_then(|before| blocks.get(before));
+            let parent = before.copied().unwrap_or(tail.block);
+            if let Some(&block) = blocks.get(at) {
+                self.record_one(endpoint, block, parent);
             }
         }
     }
 
-    /// The server answered: blocks of `chain` that were recorded at `endpoint` are there for sure.
-    pub fn confirm(&mut self, endpoint: EndpointId, chain: &[BlockHash]) {
-        for &block in chain {
-            let Some(slot) = self.find(endpoint, block) else {
-                continue;
-            };
+    /// The server answered: those of `blocks` that were recorded at `endpoint` are there for sure.
+    pub fn confirm(&mut self, endpoint: EndpointId, blocks: &[BlockHash]) {
+        for &block in blocks {
+            let slot = self.find(endpoint, block);
             if let Some(entry) = self.slab.get_mut(slot) {
                 entry.confirmed = true;
                 entry.pending = entry.pending.saturating_sub(1);
@@ -110,13 +105,11 @@ impl PrefixIndex {
         }
     }
 
-    /// The request never reached `endpoint`, or failed there: its pending blocks go, unless
-    /// another request's answer confirmed them or is still awaited.
-    pub fn take_back(&mut self, endpoint: EndpointId, chain: &[BlockHash]) {
-        for &block in chain.iter().rev() {
-            let Some(slot) = self.find(endpoint, block) else {
-                continue;
-            };
+    /// The request never reached `endpoint`, or failed there: those of its `blocks` that are
+    /// pending go, unless another request's answer confirmed them or is still awaited.
+    pub fn take_back(&mut self, endpoint: EndpointId, blocks: &[BlockHash]) {
+        for &block in blocks.iter().rev() {
+            let slot = self.find(endpoint, block);
             let Some(entry) = self.slab.get_mut(slot) else {
                 continue;
             };
@@ -158,6 +151,49 @@ impl PrefixIndex {
         }
     }
 
+    /// Remembers that `endpoint` holds `block`, which follows `parent`, longer unused than all it
+    /// holds already: what a checkpoint tells. A full index or endpoint takes nothing. Returns
+    /// whether `endpoint` holds the block now.
+    pub fn import(&mut self, endpoint: EndpointId, block: BlockHash, parent: BlockHash) -> bool {
+        let known_parent = match self.find_or_parent(endpoint, block) {
+            Ok(slot) => {
+                if let Some(entry) = self.slab.get_mut(slot) {
+                    entry.confirmed = true;
+                }
+                return true;
+            }
+            Err(parent) => parent,
+        };
+        let room = self
+            .lists
+            .get(endpoint)
+            .is_some_and(|list| list.len < list.capacity);
+        if !room || self.slab.len() >= self.max_entries {
+            return false;
+        }
+        let entry = Entry::confirmed(block, known_parent.unwrap_or(parent), endpoint);
+        let Some(slot) = self.add(entry) else {
+            return false;
+        };
+        if let Some(list) = self.lists.get_mut(endpoint) {
+            list.push_oldest(&mut self.slab, slot);
+        }
+        true
+    }
+
+    /// What `endpoint` holds, from the youngest block to the oldest.
+    pub fn held(&self, endpoint: EndpointId) -> impl Iterator<Item = Held> {
+        let youngest = self.lists.get(endpoint).map_or(NONE, |list| list.youngest);
+        let entries =
+            core::iter::successors(self.slab.get(youngest), |entry| self.slab.get(entry.older));
+        entries.map(|entry| Held {
+            block: entry.block,
+            parent: entry.parent,
+            confirmed: entry.confirmed,
+            pending: entry.pending,
+        })
+    }
+
     /// How many (block, endpoint) entries are held.
     pub fn len(&self) -> usize {
         self.slab.len()
@@ -168,128 +204,99 @@ impl PrefixIndex {
         self.len() == 0
     }
 
-    /// How many blocks `endpoint` is thought to hold.
-    pub fn blocks_at(&self, endpoint: EndpointId) -> u32 {
-        self.lists.get(endpoint.index()).map_or(0, |list| list.len)
+    /// Bytes allocated for entries and for finding them.
+    pub fn allocated_bytes(&self) -> usize {
+        self.slab.bytes().saturating_add(self.buckets.bytes())
     }
 
+    /// All entries of `block`.
     fn holders(&self, block: BlockHash) -> impl Iterator<Item = &Entry> {
-        let first = self.first_holder(block).unwrap_or(NONE);
-        core::iter::successors(self.slab.get(first), |entry| {
-            self.slab.get(entry.next_holder)
-        })
+        let first = self.slab.get(self.buckets.head(block));
+        core::iter::successors(first, |entry| self.slab.get(entry.next_in_bucket))
+            .filter(move |entry| entry.block == block)
     }
 
-    fn first_holder(&self, block: BlockHash) -> Option<Slot> {
-        let is_block = |slot: &Slot| self.slab.get(*slot).is_some_and(|e| e.block == block);
-        self.table.find(block.0, is_block).copied()
+    fn find(&self, endpoint: EndpointId, block: BlockHash) -> Slot {
+        self.find_or_parent(endpoint, block).unwrap_or(NONE)
     }
 
-    fn find(&self, endpoint: EndpointId, block: BlockHash) -> Option<Slot> {
-        let mut slot = self.first_holder(block)?;
+    /// Where `endpoint`'s entry of `block` is; else the block's parent, as others' entries know it.
+    fn find_or_parent(
+        &self,
+        endpoint: EndpointId,
+        block: BlockHash,
+    ) -> Result<Slot, Option<BlockHash>> {
+        let mut parent = None;
+        let mut slot = self.buckets.head(block);
         while let Some(entry) = self.slab.get(slot) {
-            if entry.endpoint == endpoint {
-                return Some(slot);
+            if entry.block == block {
+                if entry.endpoint == endpoint {
+                    return Ok(slot);
+                }
+                parent = Some(entry.parent);
             }
-            slot = entry.next_holder;
+            slot = entry.next_in_bucket;
         }
-        None
+        Err(parent)
+    }
+
+    fn record_one(&mut self, endpoint: EndpointId, block: BlockHash, parent: BlockHash) {
+        let known_parent = match self.find_or_parent(endpoint, block) {
+            Ok(slot) => return self.touch(endpoint, slot),
+            Err(parent) => parent,
+        };
+        if self
+            .lists
+            .get(endpoint)
+            .is_some_and(|list| list.len >= list.capacity)
+        {
+            self.evict_oldest(endpoint);
+        }
+        if self.slab.len() >= self.max_entries
+            && let Some(largest) = self.lists.largest()
+        {
+            self.evict_oldest(largest);
+        }
+        let entry = Entry::pending(block, known_parent.unwrap_or(parent), endpoint);
+        if let Some(slot) = self.add(entry)
+            && let Some(list) = self.lists.get_mut(endpoint)
+        {
+            list.push_youngest(&mut self.slab, slot);
+        }
     }
 
     fn touch(&mut self, endpoint: EndpointId, slot: Slot) {
-        if let Some(list) = self.lists.get_mut(endpoint.index()) {
+        if let Some(entry) = self.slab.get_mut(slot) {
+            entry.pending = entry.pending.saturating_add(1);
+        }
+        if let Some(list) = self.lists.get_mut(endpoint) {
             list.unlink(&mut self.slab, slot);
             list.push_youngest(&mut self.slab, slot);
         }
     }
 
-    fn insert(&mut self, endpoint: EndpointId, block: BlockHash) {
-        if self
-            .lists
-            .get(endpoint.index())
-            .is_some_and(|list| list.len >= list.capacity)
-        {
-            self.evict_oldest(endpoint);
-        }
-        if self.slab.len() >= self.max_entries {
-            self.evict_from_largest();
-        }
-        let Some(list) = self.lists.get_mut(endpoint.index()) else {
-            return;
-        };
-        let first = {
-            let slab = &self.slab;
-            self.table.find_mut(block.0, |slot| {
-                slab.get(*slot).is_some_and(|e| e.block == block)
-            })
-        };
-        let next_holder = first.as_deref().copied().unwrap_or(NONE);
-        let Some(slot) = self.slab.add(Entry::pending(block, endpoint, next_holder)) else {
-            return;
-        };
-        if let Some(first) = first {
-            *first = slot;
-        } else {
-            let slab = &self.slab;
-            self.table.insert_unique(block.0, slot, |slot| {
-                slab.get(*slot).map_or(0, |entry| entry.block.0)
-            });
-        }
-        list.push_youngest(&mut self.slab, slot);
-    }
-
-    /// Makes room anywhere: the endpoint with the most entries gives up its oldest.
-    fn evict_from_largest(&mut self) {
-        let largest = self
-            .lists
-            .iter()
-            .zip(0_u16..)
-            .max_by_key(|(list, _)| list.len);
-        if let Some((_, index)) = largest {
-            self.evict_oldest(EndpointId::new(index));
-        }
+    /// Stores `entry`, which its endpoint does not hold yet and whose place in the LRU list is still
+    /// to be given. All entries of a block name the same parent: equal hashes follow equal ones, but
+    /// who writes to shared data may claim otherwise, and it must not matter by which entry a chain
+    /// is followed.
+    fn add(&mut self, entry: Entry) -> Option<Slot> {
+        let slot = self.slab.add(entry)?;
+        self.buckets.insert(&mut self.slab, slot);
+        Some(slot)
     }
 
     fn evict_oldest(&mut self, endpoint: EndpointId) -> bool {
-        let oldest = self
-            .lists
-            .get(endpoint.index())
-            .map_or(NONE, |list| list.oldest);
+        let oldest = self.lists.get(endpoint).map_or(NONE, |list| list.oldest);
         self.remove(oldest)
     }
 
-    /// Takes `slot` out of its holder list, its LRU list and the slab.
+    /// Takes `slot` out of its bucket, its LRU list and the slab.
     fn remove(&mut self, slot: Slot) -> bool {
-        let Some(&Entry {
-            block,
-            endpoint,
-            next_holder,
-            ..
-        }) = self.slab.get(slot)
-        else {
+        let Some(endpoint) = self.slab.get(slot).map(|entry| entry.endpoint) else {
             return false;
         };
-        let slab = &self.slab;
-        let found = self.table.find_entry(block.0, |slot| {
-            slab.get(*slot).is_some_and(|e| e.block == block)
-        });
-        if let Ok(mut first) = found {
-            if *first.get() != slot {
-                let mut before = *first.get();
-                while let Some(entry) = self.slab.get_mut(before) {
-                    if entry.next_holder == slot {
-                        entry.next_holder = next_holder;
-                        break;
-                    }
-                    before = entry.next_holder;
-                }
-            } else if next_holder == NONE {
-                first.remove();
-            } else {
-                *first.get_mut() = next_holder;
-            }
-        }
-        if let Some(list) = self.lists.get_mut(endpoint.index()) {
+        self.buckets.remove(&mut self.slab, slot);
+        if let Some(list) = self.lists.get_mut(endpoint) {
             list.unlink(&mut self.slab, slot);
         }
         self.slab.free(slot);

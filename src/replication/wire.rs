@@ -36,9 +36,7 @@ pub(super) fn unseal(bytes: &[u8], kind: Kind) -> Option<Reader<'_>> {
         return None;
     }
     let payload = body.strip_prefix(&kind.magic)?;
-    Some(Reader {
-        bytes: payload.strip_prefix(&[kind.version])?,
-    })
+    payload.strip_prefix(&[kind.version]).map(Reader::new)
 }
 
 /// Magic, version and checksum.
@@ -51,6 +49,10 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
+    pub(super) const fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes }
+    }
+
     pub(super) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (field, rest) = self.bytes.split_first_chunk()?;
         self.bytes = rest;

@@ -1,5 +1,6 @@
 //! One pool of model servers: its endpoints and all that is known of them.
 
+mod candidates;
 mod health;
 mod known;
 mod members;
@@ -9,14 +10,13 @@ use std::collections::BTreeSet;
 
 use self::known::Known;
 use self::members::Members;
-use super::{InFlight, LoadGuard};
+use super::{InFlight, Ledger, LedgerHandle, ReplicaLimits};
 use crate::config::{Capacity, ConfigError, PoolConfig, PrefixConfig};
 use crate::datalayer::{Endpoint, EndpointId, EndpointMetrics, Member, PoolSnapshot};
-use crate::prefix::{Chain, PrefixIndex};
+use crate::prefix::{BlockHash, Chain};
+use crate::replication::{PoolKey, Replica, Weight};
 use crate::scheduling::picker::TieKey;
-use crate::scheduling::{
-    AdapterFit, Candidate, Decision, Ranked, Request, Schedule, Scheduler, Standing,
-};
+use crate::scheduling::{Decision, Request, Schedule, Scheduler};
 use crate::time::Timestamp;
 
 /// Blocks an endpoint is thought to have room for while it reports nothing (llm-d's default).
@@ -29,8 +29,9 @@ const MAX_ENDPOINTS: usize = 4_096;
 /// A pool's state in this VM.
 #[derive(Debug)]
 pub struct Pool {
-    pub(super) index: PrefixIndex,
-    pub(super) in_flight: InFlight,
+    ledger: LedgerHandle,
+    /// What the ledger knows the pool by.
+    key: PoolKey,
     config: PoolConfig,
     members: Members,
     /// Envoy's host list says who the members are.
@@ -67,15 +68,28 @@ pub struct Followed {
 }
 
 impl Pool {
-    /// A pool that has sent nothing yet and may index `max_entries` (block, endpoint) pairs.
+    /// A pool that may index `max_entries` (block, endpoint) pairs, with what `ledger` knows of it.
     ///
     /// # Errors
     /// What is wrong with the plugins it asks for, with its JSON path.
-    pub fn new(mut config: PoolConfig, max_entries: usize) -> Result<Self, ConfigError> {
+    pub fn new(
+        mut config: PoolConfig,
+        max_entries: usize,
+        ledger: LedgerHandle,
+    ) -> Result<Self, ConfigError> {
         let scheduler = Scheduler::new(&mut config)?;
+        let limits = ReplicaLimits {
+            capacity: match config.prefix.capacity_blocks {
+                Capacity::Blocks(blocks) => blocks,
+                Capacity::Auto => DEFAULT_CAPACITY,
+            },
+            max_entries,
+        };
+        let key = key_of(&config, limits);
+        ledger.with(|ledger| ledger.admit(key, limits));
         let mut pool = Self {
-            index: PrefixIndex::new(0, 0, max_entries),
-            in_flight: InFlight::default(),
+            ledger,
+            key,
             scheduler,
             matched: Vec::new(),
             members: Members::default(),
@@ -124,17 +138,55 @@ impl Pool {
         self.members.joined()
     }
 
-    /// Takes over Envoy's host list: who is not in it leaves with its blocks, who is new joins with
+    /// What the ledger knows the pool by: another one where blocks are cut or kept otherwise.
+    pub fn key(&self) -> PoolKey {
+        self.key
+    }
+
+    /// How much work a prompt of `blocks` is.
+    pub(super) fn weight_of(&self, blocks: &[BlockHash]) -> Weight {
+        let blocks = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
+        Weight::from_tokens(blocks.saturating_mul(self.config.prefix.block_tokens))
+    }
+
+    /// What `f` makes of the ledger.
+    pub(super) fn ledger<R>(&self, f: impl FnOnce(&mut Ledger, PoolKey) -> R) -> Option<R> {
+        self.ledger.with(|ledger| f(ledger, self.key))
+    }
+
+    /// What `f` makes of what all VMs know of this pool.
+    fn replica<R>(&self, f: impl FnOnce(&Replica<InFlight>) -> R) -> Option<R> {
+        self.ledger(|ledger, key| ledger.replica(key).map(f))
+            .flatten()
+    }
+
+    /// Tells the other VMs that the snapshot can be read.
+    pub fn published(&self) {
+        self.ledger(Ledger::published);
+    }
+
+    /// Catches up with what other VMs did.
+    pub fn catch_up(&self) {
+        self.ledger(|ledger, _| ledger.catch_up());
+    }
+
+    /// Takes over Envoy's host list, as the one VM that reads it: who is not in it leaves with its blocks, who is new joins with
     /// none, the others get its word. Hosts beyond the 4,096th are left out.
     pub fn follow_host_list(&mut self, hosts: &[Member]) -> Followed {
+        self.follow(hosts, |pool, address| {
+            pool.ledger(|ledger, key| ledger.removed(key, address));
+        })
+    }
+
+    /// Makes `hosts` the members and calls `left` with each address that is none any more.
+    fn follow(&mut self, hosts: &[Member], left: impl Fn(&Self, SocketAddr)) -> Followed {
         self.follows_host_list = true;
         let mut followed = Followed::default();
         let listed: BTreeSet<SocketAddr> = hosts.iter().map(|host| host.address).collect();
         for address in self.members.addresses() {
-            if !listed.contains(&address)
-                && let Some(id) = self.find(address)
-            {
-                self.leave(id);
+            if !listed.contains(&address) {
+                self.leave(address);
+                left(self, address);
                 followed.left = followed.left.saturating_add(1);
             }
         }
@@ -150,6 +202,26 @@ impl Pool {
         followed
     }
 
+    /// Tells all VMs what this VM's scrape of `endpoint` means for its blocks: how many it has room
+    /// for, and whether it started anew.
+    fn tell_of_blocks(&self, endpoint: EndpointId, metrics: &EndpointMetrics, restarted: bool) {
+        let Some(address) = self.endpoint(endpoint).map(|endpoint| endpoint.address) else {
+            return;
+        };
+        let reported = metrics
+            .cache_tokens
+            .and_then(|tokens| blocks(tokens, &self.config.prefix));
+        let known = self.replica(|replica| replica.index().capacity(endpoint));
+        self.ledger(|ledger, key| {
+            if restarted {
+                ledger.restarted(key, address);
+            }
+            if let Some(room) = reported.filter(|&room| Some(room) != known) {
+                ledger.has_room(key, address, room);
+            }
+        });
+    }
+
     /// Takes over what a newer scrape found out about `endpoint`.
     pub fn update(&mut self, endpoint: EndpointId, started: Timestamp, metrics: &EndpointMetrics) {
         let Some(known) = self.members.get_mut(endpoint) else {
@@ -158,13 +230,11 @@ impl Pool {
         if !known.update(started, metrics, &self.config) {
             return;
         }
-        self.in_flight.use_scrape(endpoint, started);
-        let reported = metrics
-            .cache_tokens
-            .and_then(|tokens| blocks(tokens, &self.config.prefix));
-        if let Some(capacity) = reported {
-            self.index.set_capacity(endpoint, capacity);
-        }
+        self.ledger(|ledger, key| {
+            if let Some(replica) = ledger.replica_mut(key) {
+                replica.observer_mut().use_scrape(endpoint, started);
+            }
+        });
     }
 
     /// Takes over the scraper's snapshot. Where it is Envoy's host list and the pool is configured
@@ -177,7 +247,7 @@ impl Pool {
                 address: one.address,
                 status: one.status,
             });
-            self.follow_host_list(&hosts.collect::<Vec<_>>());
+            self.follow(&hosts.collect::<Vec<_>>(), |_, _| {});
         }
         for one in &snapshot.endpoints {
             let Some(id) = self.find(one.address) else {
@@ -279,168 +349,19 @@ impl Pool {
         let EndpointMetrics {
             waiting, running, ..
         } = known.metrics;
-        waiting.saturating_add(self.in_flight.own(id, waiting, running))
+        let own = self.replica(|replica| replica.observer().own(id, waiting, running));
+        waiting.saturating_add(own.unwrap_or(0))
     }
 
-    /// The endpoints a request may go to now: fit, not on standby, below the queue limit.
-    pub fn candidate_count(&self, now: Timestamp) -> usize {
-        let scoring = &self.config.scoring;
-        let mut all: Vec<Candidate> = self.bare_candidates(now).collect();
-        mark_standby(&mut all, scoring.min_health);
-        let is_in = |one: &&Candidate| {
-            one.is_fit(scoring.min_health)
-                && one.standing == Standing::Active
-                && one.truly_waiting() < scoring.max_queue
-        };
-        all.iter().filter(is_in).count()
+    /// Open requests at `id`, of all VMs.
+    pub fn open_at(&self, id: EndpointId) -> u32 {
+        let open = self.replica(|replica| replica.observer().open_at(id));
+        open.unwrap_or(0)
     }
 
     /// (block, endpoint) pairs in the index.
     pub fn indexed_blocks(&self) -> usize {
-        self.index.len()
-    }
-
-    /// All endpoints with the attributes scorers read.
-    fn candidates(&mut self, chain: &Chain, model: &str, now: Timestamp) -> Vec<Candidate> {
-        let mut matched = core::mem::take(&mut self.matched);
-        self.index.matches(
-            &chain.blocks,
-            self.config.prefix.pending_credit,
-            &mut matched,
-        );
-        // Only the endpoints' lists tell adapters from base models.
-        let is_adapter = self
-            .members
-            .iter()
-            .any(|(_, known)| known.has_loaded(model));
-        let is_listed = self.members.iter().any(|(_, known)| known.has_base(model));
-        let total_blocks = block_count(chain);
-        let attach = |mut candidate: Candidate| {
-            let id = candidate.endpoint;
-            candidate.total_blocks = total_blocks;
-            candidate.matched_blocks = matched.get(id.index()).copied().unwrap_or(0);
-            let known = self.members.get(id);
-            let has_loaded = |known: &Known| known.has_loaded(model);
-            candidate.adapter_ready = !is_adapter || known.is_some_and(has_loaded);
-            candidate.serves_model = !is_listed || known.is_none_or(|known| known.may_serve(model));
-            let adapters = known.and_then(|known| known.metrics.adapters.as_ref());
-            candidate.adapter = AdapterFit::of(adapters, model);
-            candidate
-        };
-        let mut candidates: Vec<Candidate> = self.bare_candidates(now).map(attach).collect();
-        self.matched = matched;
-        mark_standby(&mut candidates, self.config.scoring.min_health);
-        self.guard(&mut candidates);
-        candidates
-    }
-
-    /// All endpoints, with nothing in their attributes that a prompt decides.
-    fn bare_candidates(&self, now: Timestamp) -> impl Iterator<Item = Candidate> {
-        let members = self.members.iter();
-        members.map(move |(id, known)| self.bare_candidate(id, known, now))
-    }
-
-    fn bare_candidate(&self, id: EndpointId, known: &Known, now: Timestamp) -> Candidate {
-        let EndpointMetrics {
-            waiting, running, ..
-        } = known.metrics;
-        let slots = known
-            .endpoint
-            .max_running
-            .unwrap_or(self.config.scoring.max_running);
-        // Of a server that tells nothing, Envoy's own count is the best there is.
-        let freshness = match known.scraped_at {
-            Some(_) => known.freshness(now, &self.config),
-            None => self.config.health.stale_floor,
-        };
-        let tells_nothing = known.scraped_at.is_none() || freshness < 1.0;
-        let running = if tells_nothing {
-            running.max(known.status.active)
-        } else {
-            running
-        };
-        Candidate {
-            endpoint: id,
-            address_hash: known.address_hash,
-            matched_blocks: 0,
-            total_blocks: 0,
-            guarded: false,
-            waiting,
-            running,
-            own: self.in_flight.own(id, waiting, running),
-            max_running: slots.saturating_mul(known.metrics.engines.max(1)).max(1),
-            kv_utilisation: known.metrics.kv_utilisation,
-            gpu_utilisation: known.metrics.gpu_utilisation,
-            health: known.health(now, &self.config),
-            fitness: known.fitness(now, &self.config),
-            freshness,
-            tier: known.status.tier,
-            standing: if known.status.condition.is_usable() {
-                Standing::Active
-            } else {
-                Standing::Excluded
-            },
-            adapter_ready: true,
-            serves_model: true,
-            adapter: AdapterFit::Full,
-            labels: known.endpoint.labels.clone(),
-            signals: known.metrics.signals,
-        }
-    }
-
-    /// Puts an unfit endpoint whose turn has come before all others, which then take over if it
-    /// fails.
-    fn probe(
-        &mut self,
-        decision: &mut Decision,
-        request: &Request,
-        candidates: &[Candidate],
-        now: Timestamp,
-    ) {
-        let count = request.attempts;
-        let min_health = self.config.scoring.min_health;
-        let due = candidates.iter().find(|candidate| {
-            let known = self.members.get(candidate.endpoint);
-            !candidate.is_fit(min_health)
-                && known.is_some_and(|known| known.probe_is_due(now))
-                && self.scheduler.is_for(request, candidate)
-        });
-        // Alone it would be no probe but the whole list; and with nobody fit all get requests.
-        let (Some(due), None) = (due, decision.exception) else {
-            return;
-        };
-        if count < 2 || decision.ranking.is_empty() {
-            return;
-        }
-        if let Some(known) = self.members.get_mut(due.endpoint) {
-            known.probed = Some(now);
-        }
-        let among: Vec<&Candidate> = candidates.iter().collect();
-        let scores = self.scheduler.composites(request, &among);
-        let score = candidates.iter().zip(scores).find(|(one, _)| *one == due);
-        let probe = Ranked {
-            endpoint: due.endpoint,
-            score: score.map_or(0.0, |(_, score)| score),
-        };
-        let others = core::mem::take(&mut decision.ranking);
-        decision.ranking = core::iter::once(probe).chain(others).take(count).collect();
-    }
-
-    /// Closes the load guard where too much is open.
-    fn guard(&self, candidates: &mut [Candidate]) {
-        let scoring = &self.config.scoring;
-        let in_use = |one: &&Candidate| {
-            one.can_serve(scoring.min_health) && one.standing == Standing::Active
-        };
-        let in_use = || candidates.iter().filter(in_use);
-        let count = u32::try_from(in_use().count()).unwrap_or(u32::MAX);
-        let open = in_use()
-            .map(|one| self.in_flight.open_at(one.endpoint))
-            .fold(0, u32::saturating_add);
-        let guard = LoadGuard::new(scoring.guard_floor, scoring.guard_ratio, open, count);
-        for candidate in candidates {
-            candidate.guarded = guard.holds(self.in_flight.open_at(candidate.endpoint));
-        }
+        self.replica(|replica| replica.index().len()).unwrap_or(0)
     }
 
     fn join(&mut self, address: SocketAddr) -> Option<EndpointId> {
@@ -448,36 +369,51 @@ impl Pool {
             return None;
         }
         let known = Known::new(address, &self.config);
-        // Requests may still run at an endpoint that left: until they end, its place is theirs.
-        let is_free = |id| self.in_flight.open_at(id) == 0;
-        let id = self.members.join(known, is_free)?;
-        let capacity = match self.config.prefix.capacity_blocks {
-            Capacity::Blocks(blocks) => blocks,
-            Capacity::Auto => DEFAULT_CAPACITY,
-        };
-        self.index.admit(id, capacity);
-        self.in_flight.admit(id);
+        let id = self.ledger(|ledger, key| {
+            let replica = ledger.replica_mut(key)?;
+            let id = replica.hold(address)?;
+            replica.observer_mut().forget_scrape(id);
+            Some(id)
+        });
+        let id = id.flatten()?;
+        self.members.join(known, id);
         Some(id)
     }
 
-    fn leave(&mut self, id: EndpointId) {
-        if self.members.leave(id).is_some() {
-            self.index.drop_endpoint(id);
+    fn leave(&mut self, address: SocketAddr) {
+        if let Some(id) = self.find(address) {
+            self.members.leave(id);
         }
+        self.ledger(|ledger, key| {
+            if let Some(replica) = ledger.replica_mut(key) {
+                replica.release(address);
+            }
+        });
     }
 }
 
-/// Marks those that are not needed while others of a lower tier are fit.
-fn mark_standby(candidates: &mut [Candidate], min_health: f64) {
-    let fit = candidates.iter().filter(|one| one.can_serve(min_health));
-    let Some(active) = fit.map(|one| one.tier).min() else {
-        return;
-    };
-    for candidate in candidates {
-        if candidate.standing == Standing::Active && candidate.tier > active {
-            candidate.standing = Standing::Standby;
-        }
+impl Drop for Pool {
+    /// The endpoints stay where they are: the next configuration has most of them, too.
+    fn drop(&mut self) {
+        self.ledger(Ledger::release);
     }
+}
+
+/// Replicas are shared by those that cut and keep blocks alike.
+fn key_of(config: &PoolConfig, limits: ReplicaLimits) -> PoolKey {
+    let PrefixConfig {
+        block_tokens,
+        max_tokens,
+        ..
+    } = config.prefix;
+    let ReplicaLimits {
+        capacity,
+        max_entries,
+    } = limits;
+    PoolKey::new(&format!(
+        "{}|{block_tokens}|{max_tokens}|{capacity}|{max_entries}",
+        config.name
+    ))
 }
 
 /// How many of our blocks a cache of `tokens` tokens holds, unless the operator says otherwise.

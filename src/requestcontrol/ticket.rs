@@ -1,17 +1,18 @@
-//! What a request that was sent leaves behind, and who really served it.
+//! One routed request, from the pick to its end.
 
-use super::{Lease, Pool};
+use super::{Pool, RequestId, Sent};
 use crate::datalayer::EndpointId;
 use crate::prefix::BlockHash;
 use crate::time::Timestamp;
 
-/// A routed request: its lease, and its blocks while they are pending. Closed by
-/// [`Ticket::close`]. Memory: 8 bytes a block until the answer's first byte.
+/// A routed request. Closed by [`Ticket::close`].
 #[derive(Debug)]
 pub struct Ticket {
-    lease: Option<Lease>,
-    /// Pending at the lease's endpoint.
-    blocks: Vec<BlockHash>,
+    request: RequestId,
+    /// Where the request counts.
+    endpoint: EndpointId,
+    /// Its blocks are neither confirmed nor taken back yet.
+    pending: bool,
     /// The endpoints the request is offered to, one an attempt.
     offered: Vec<EndpointId>,
     /// How many endpoints had joined: one that joins later may have the place of one that left.
@@ -36,8 +37,8 @@ pub struct Served {
 /// A request was served by another endpoint than the one it was sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moved {
-    /// The pick.
-    pub from: EndpointId,
+    /// The pick, while it is an endpoint of the pool.
+    pub from: Option<EndpointId>,
     /// Who served it.
     pub to: EndpointId,
     /// The pick was never tried: Envoy's cluster does not hold its address.
@@ -50,38 +51,45 @@ impl Ticket {
     pub fn open(
         pool: &mut Pool,
         offered: Vec<EndpointId>,
-        blocks: Vec<BlockHash>,
+        blocks: &[BlockHash],
         now: Timestamp,
     ) -> Option<Self> {
         let endpoint = *offered.first()?;
-        pool.index.record(endpoint, &blocks);
+        let sent = Sent {
+            endpoint: pool.endpoint(endpoint)?.address,
+            at: now,
+            weight: pool.weight_of(blocks),
+            chain: blocks,
+        };
         Some(Self {
-            lease: Some(pool.in_flight.open(endpoint, now)),
-            blocks,
+            request: pool.ledger(|ledger, key| ledger.open(key, sent))?,
+            endpoint,
+            pending: !blocks.is_empty(),
             offered,
             joined: pool.joined(),
             prefill: None,
         })
     }
 
-    /// The prompt is computed at `prefill`: it is open there too, until the answer's first byte,
-    /// and its blocks are pending there as well.
+    /// The prompt of `blocks` is computed at `prefill`: it is open there too, until the answer's first
+    /// byte, and its blocks are pending there as well.
     #[must_use]
     pub fn with_prefill(
         mut self,
         pool: &mut Pool,
         prefill: Option<EndpointId>,
+        blocks: &[BlockHash],
         now: Timestamp,
     ) -> Self {
-        let blocks = self.blocks.clone();
         let ticket = prefill.and_then(|at| Self::open(pool, vec![at], blocks, now));
         self.prefill = ticket.map(Box::new);
         self
     }
 
-    /// Where the request counts.
-    pub fn endpoint(&self) -> Option<EndpointId> {
-        self.lease.as_ref().map(Lease::endpoint)
+    /// Where the request counts; `None` when that endpoint is no longer the pool's.
+    pub fn endpoint(&self, pool: &Pool) -> Option<EndpointId> {
+        pool.is_same(self.endpoint, self.joined)
+            .then_some(self.endpoint)
     }
 
     /// The response's headers came: blocks and lease move to who served it; all but a 2xx takes the
@@ -90,7 +98,6 @@ impl Ticket {
     /// A 2xx confirms nothing yet: a model server sends a stream's headers at once, while the
     /// request still waits for its prefill.
     pub fn served(&mut self, pool: &mut Pool, response: Served, now: Timestamp) -> Option<Moved> {
-        let picked = self.endpoint()?;
         for &failed in self.offered.iter().take(response.failed_attempts) {
             if pool.is_same(failed, self.joined) {
                 pool.record_outcome(failed, now, true);
@@ -108,37 +115,34 @@ impl Ticket {
         };
         // What the client did wrong, and 429, says nothing about the server.
         pool.record_outcome(to, now, response.status >= 500);
-        let moved = (to != picked).then_some(Moved {
+        let picked = self.endpoint(pool);
+        if picked == Some(to) {
+            if !succeeded {
+                self.take_back(pool);
+            }
+            return None;
+        }
+        let moved = Moved {
             from: picked,
             to,
             passed_over: response.failed_attempts == 0,
-        });
-        if let Some(Moved { passed_over, .. }) = moved {
-            if passed_over {
-                pool.record_outcome(picked, now, true);
-            }
-            pool.index.take_back(picked, &self.blocks);
-            if let Some(lease) = self.lease.take() {
-                pool.in_flight.close(lease);
-            }
-            self.lease = Some(pool.in_flight.open(to, now));
-            if succeeded {
-                pool.index.record(to, &self.blocks);
-            } else {
-                self.blocks.clear();
-            }
-        } else if !succeeded {
-            self.take_back(pool);
+        };
+        if let (Some(picked), true) = (picked, moved.passed_over) {
+            pool.record_outcome(picked, now, true);
         }
-        moved
+        let address = pool.endpoint(to)?.address;
+        let record = succeeded && self.pending;
+        pool.ledger(|ledger, _| ledger.move_to(self.request, address, now, record));
+        self.pending = record;
+        (self.endpoint, self.joined) = (to, pool.joined());
+        Some(moved)
     }
 
     /// The first byte of the answer itself came: its prompt is computed, so the blocks are
     /// confirmed.
     pub fn answered(&mut self, pool: &mut Pool) {
-        let blocks = core::mem::take(&mut self.blocks);
-        if let Some(endpoint) = self.endpoint() {
-            pool.index.confirm(endpoint, &blocks);
+        if core::mem::take(&mut self.pending) {
+            pool.ledger(|ledger, _| ledger.confirm(self.request));
         }
         if let Some(mut prefill) = self.prefill.take() {
             prefill.answered(pool);
@@ -146,28 +150,33 @@ impl Ticket {
         }
     }
 
+    /// `blocks` are with who serves the request, too: another request can go on from this one's
+    /// answer.
+    pub fn remember(&self, pool: &mut Pool, blocks: &[BlockHash], now: Timestamp) {
+        let endpoint = self.endpoint(pool).and_then(|id| pool.endpoint(id));
+        if let Some(address) = endpoint.map(|endpoint| endpoint.address) {
+            pool.ledger(|ledger, key| ledger.remember(key, address, blocks, now));
+        }
+    }
+
     /// The server broke the response off.
     pub fn broken_off(&self, pool: &mut Pool, now: Timestamp) {
-        if let Some(endpoint) = self.endpoint() {
+        if let Some(endpoint) = self.endpoint(pool) {
             pool.record_outcome(endpoint, now, true);
         }
     }
 
     /// The stream is over. Blocks still pending never got an answer.
-    pub fn close(mut self, pool: &mut Pool) {
-        self.take_back(pool);
-        if let Some(lease) = self.lease {
-            pool.in_flight.close(lease);
-        }
+    pub fn close(self, pool: &mut Pool) {
+        pool.ledger(|ledger, _| ledger.finish(self.request));
         if let Some(prefill) = self.prefill {
             prefill.close(pool);
         }
     }
 
     fn take_back(&mut self, pool: &mut Pool) {
-        let blocks = core::mem::take(&mut self.blocks);
-        if let Some(endpoint) = self.endpoint() {
-            pool.index.take_back(endpoint, &blocks);
+        if core::mem::take(&mut self.pending) {
+            pool.ledger(|ledger, _| ledger.take_back(self.request));
         }
     }
 }

@@ -1,42 +1,26 @@
-//! `/v1/completions` with a string prompt.
+//! `/v1/completions`: a string, token ids, or a list of either.
 
-use std::borrow::Cow;
+use super::encoder::{Encoder, Field};
+use super::json::{Reader, Stop};
+use super::keys::{Key, TopLevel};
+use super::{head, prompts};
 
-use serde::de::MapAccess;
+const HEAD: [(Key, Field); 4] = [
+    (Key::AddSpecialTokens, Field::AddSpecialTokens),
+    (Key::TruncatePrompt, Field::TruncatePrompt),
+    (Key::MediaArguments, Field::MediaArguments),
+    (Key::PromptEmbeds, Field::PromptEmbeds),
+];
 
-use super::json::{Fields, Object, Text, skip};
-use super::{InferenceRequest, ParseError, Prompt};
-
-pub(super) fn parse(body: &[u8]) -> Result<InferenceRequest<'_>, ParseError> {
-    let Object(body) = serde_json::from_slice::<Object<Body<'_>>>(body)?;
-    let text = body.prompt.ok_or(ParseError::UnknownShape)?;
-    let prompt = Prompt {
-        pieces: vec![text],
-        first_user_end: None,
-    };
-    Ok(InferenceRequest {
-        model: body.model,
-        cache_salt: body.cache_salt,
-        prompt,
-    })
-}
-
-#[derive(Default)]
-struct Body<'a> {
-    model: Option<Cow<'a, str>>,
-    cache_salt: Option<Cow<'a, str>>,
-    prompt: Option<Cow<'a, str>>,
-}
-
-impl<'de> Fields<'de> for Body<'de> {
-    fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
-        let field = match key {
-            "model" => &mut self.model,
-            "cache_salt" => &mut self.cache_salt,
-            "prompt" => &mut self.prompt,
-            _ => return skip(map),
-        };
-        *field = map.next_value::<Text<'de>>()?.0;
-        Ok(())
+pub(super) fn read(
+    body: &TopLevel,
+    reader: &mut Reader<'_>,
+    encoder: &mut Encoder<'_>,
+) -> Result<(), Stop> {
+    let head = head::digest(body, &HEAD, reader)?;
+    if body.find(Key::Prompt, reader) {
+        return prompts::read(head, reader, encoder);
     }
+    // Embeddings of a prompt may stand in for it.
+    head::alone(head, encoder)
 }

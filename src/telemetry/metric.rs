@@ -67,7 +67,7 @@ metrics! {
     MAX_QUEUE "epp_max_queue" Gauge ["pool"]
         "Configured queue limit.";
     PREFIX_TREE_NODES "epp_prefix_tree_nodes" Gauge ["pool"]
-        "Entries of the prefix index: blocks times endpoints that hold them, over all workers.";
+        "Entries of the prefix index: blocks times endpoints that hold them; each worker has them all.";
     BUILD_INFO "epp_build_info" Gauge ["version"]
         "Always 1; the label is the module's version.";
     ADAPTER_LOADS "epp_adapter_loads_triggered_total" Counter ["pool" "adapter"]
@@ -76,6 +76,10 @@ metrics! {
         "Scrapes of endpoints' metrics, by result: ok, error, timeout, unreadable.";
     DISCOVERY "epp_discovery_total" Counter ["pool" "result"]
         "Readings of Envoy's host list, by result as above; none without discovery.";
+    REPLICA_GAP "epp_replica_gap_total" Counter []
+        "Entries of the decision log that some worker could not read before they were overwritten.";
+    LOG_UNTOLD "epp_log_untold_total" Counter []
+        "Entries of the decision log that could not be written: only one worker knows them.";
     UPSTREAM_RESET "epp_upstream_reset_total" Counter ["pool" "pod"]
         "Responses an endpoint broke off after they had begun.";
 }

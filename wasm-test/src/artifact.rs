@@ -15,13 +15,39 @@ pub struct BuildError(String);
 /// which decides what is fresh; it blocks until the build is done.
 pub fn module() -> Result<&'static Path, BuildError> {
     static MODULE: OnceLock<Result<PathBuf, BuildError>> = OnceLock::new();
-    match MODULE.get_or_init(build) {
+    built(&MODULE, &[])
+}
+
+/// The same with the switches that tests need: it traps on a request with the header `x-epp-trap`,
+/// and keeps to itself where its environment has `EPP_UNSHARED`.
+pub fn switchable_module() -> Result<&'static Path, BuildError> {
+    static MODULE: OnceLock<Result<PathBuf, BuildError>> = OnceLock::new();
+    let arguments = [
+        "--features",
+        "test-switches",
+        "--target-dir",
+        "target/test-switches",
+    ];
+    built(&MODULE, &arguments)
+}
+
+fn built(
+    module: &'static OnceLock<Result<PathBuf, BuildError>>,
+    arguments: &[&str],
+) -> Result<&'static Path, BuildError> {
+    match module.get_or_init(|| build(arguments, "inline_epp")) {
         Ok(path) => Ok(path),
         Err(error) => Err(error.clone()),
     }
 }
 
-fn build() -> Result<PathBuf, BuildError> {
+/// The path of an example of the module's package, built like it; blocks until the build is done.
+pub fn example(name: &str) -> Result<PathBuf, BuildError> {
+    build(&["--example", name], name)
+}
+
+/// Builds `target`, as `arguments` tell cargo to.
+fn build(arguments: &[&str], target: &str) -> Result<PathBuf, BuildError> {
     let output = Command::new(env!("CARGO"))
         .args([
             "build",
@@ -36,6 +62,7 @@ fn build() -> Result<PathBuf, BuildError> {
             "--message-format",
             "json-render-diagnostics",
         ])
+        .args(arguments)
         .current_dir(repository::root())
         .output()
         .map_err(|error| BuildError(format!("cargo does not run: {error}")))?;
@@ -46,14 +73,14 @@ fn build() -> Result<PathBuf, BuildError> {
     }
     String::from_utf8_lossy(&output.stdout)
         .lines()
-        .find_map(wasm_file)
-        .ok_or_else(|| BuildError("cargo reported no .wasm file of inline-epp".to_owned()))
+        .find_map(|message| wasm_file(message, target))
+        .ok_or_else(|| BuildError(format!("cargo reported no .wasm file of {target}")))
 }
 
-/// The module's path, when `message` is cargo's report of it.
-fn wasm_file(message: &str) -> Option<PathBuf> {
+/// The path of `target`, when `message` is cargo's report of it.
+fn wasm_file(message: &str, target: &str) -> Option<PathBuf> {
     let message: serde_json::Value = serde_json::from_str(message).ok()?;
-    if message["reason"] != "compiler-artifact" || message["target"]["name"] != "inline_epp" {
+    if message["reason"] != "compiler-artifact" || message["target"]["name"] != target {
         return None;
     }
     message["filenames"]
@@ -74,15 +101,10 @@ mod tests {
     fn only_the_report_of_the_module_names_its_path() {
         let report = r#"{"reason":"compiler-artifact","target":{"name":"inline_epp"},
             "filenames":["/t/libinline_epp.rlib","/t/inline_epp.wasm"]}"#;
-        assert_eq!(wasm_file(report), Some(PathBuf::from("/t/inline_epp.wasm")));
-        assert_eq!(
-            wasm_file(&report.replace("inline_epp\"}", "serde\"}")),
-            None
-        );
-        assert_eq!(
-            wasm_file(r#"{"reason":"build-finished","success":true}"#),
-            None
-        );
-        assert_eq!(wasm_file("not JSON"), None);
+        let found = |message: &str| wasm_file(message, "inline_epp");
+        assert_eq!(found(report), Some(PathBuf::from("/t/inline_epp.wasm")));
+        assert_eq!(found(&report.replace("inline_epp\"}", "serde\"}")), None);
+        assert_eq!(found(r#"{"reason":"build-finished","success":true}"#), None);
+        assert_eq!(found("not JSON"), None);
     }
 }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use inline_epp::config::{Config, ConfigError};
 use inline_epp::flow::Router;
-use inline_epp::requestcontrol::Pool;
+use inline_epp::requestcontrol::{Ledger, LedgerHandle, Pool};
 use serde_json::Value;
 
 use bootstrap::{Bootstrap, Plugin};
@@ -137,7 +137,8 @@ fn checked(
 
 /// A configuration, with its pools' profiles.
 fn parse(path: &Path, at: &str, text: &str) -> Result<(Config, Vec<Vec<String>>), CheckError> {
-    let router = Config::parse(text.as_bytes()).and_then(Router::new);
+    let ledger = LedgerHandle::new(Ledger::alone());
+    let router = Config::parse(text.as_bytes()).and_then(|config| Router::new(config, &ledger));
     let router = router.map_err(|source| CheckError::Configuration {
         path: path.to_owned(),
         at: at.to_owned(),

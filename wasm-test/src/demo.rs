@@ -2,9 +2,6 @@
 //!
 //! Everything but the model servers' GPUs is real. What a run shows comes from the servers: they
 //! say who served a turn, and their own counters say what was in their caches.
-//!
-//! Envoy runs with one worker: each worker has an index of its own, so with more of them a turn
-//! could be decided by a worker that has not seen the turns before it.
 
 pub mod client;
 pub mod counters;
@@ -29,8 +26,8 @@ use progress::Progress;
 use run::Routing;
 use workload::{Kind, Workload};
 
-/// Worker threads of every Envoy here; the module's documentation says why.
-pub const WORKERS: usize = 1;
+/// Worker threads of every Envoy here.
+pub const WORKERS: usize = 2;
 
 /// Both runs of one workload.
 #[derive(Debug, Clone, Serialize)]

@@ -124,6 +124,11 @@ impl Envoy {
         self.admin.address()
     }
 
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Everything Envoy has logged so far, the module's lines included.
     pub fn log(&self) -> String {
         self.process.log()

@@ -113,6 +113,17 @@ impl Host {
         self.threads.borrow_mut().lose(thread, "killed by the test");
     }
 
+    /// Bytes of memory that `thread`'s VM has taken; it never gives any back.
+    ///
+    /// # Panics
+    /// When it has none.
+    pub fn memory_bytes(&self, thread: Thread) -> usize {
+        let mut threads = self.threads.borrow_mut();
+        threads
+            .run(thread, |vm| Ok(vm.memory_bytes()))
+            .expect("a VM")
+    }
+
     /// Whether `thread` has a VM.
     pub fn has_vm(&self, thread: Thread) -> bool {
         self.threads.borrow().vm(thread).is_some()

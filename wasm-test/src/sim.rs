@@ -5,6 +5,9 @@
 //! chat template and hashes are its own, so what the router predicts and what a server counts agree
 //! only if the router is right.
 //!
+//! Responses, messages, embeddings and the two `generate` APIs are computed as the completion or chat
+//! they come down to, and answered whole, in the fields that clients read.
+//!
 //! Known differences: one prompt is computed at a time, decode speed does not depend on the batch,
 //! `stop` and `logprobs` change nothing, loading an adapter stops no other request, and with several
 //! engines all prompts of one HTTP request go to the same one.
@@ -21,6 +24,7 @@ pub mod engine;
 mod engines;
 mod exposition;
 pub mod faults;
+mod further;
 mod generate;
 pub mod generator;
 mod inject;

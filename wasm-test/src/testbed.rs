@@ -9,6 +9,7 @@ mod metrics;
 mod poll;
 mod prompt;
 mod setup;
+mod slow_server;
 mod upkeep;
 
 pub use answer::Answer;
@@ -16,6 +17,7 @@ pub use hosts::{ADMIN_CLUSTER, AdminRelay, Host, HostFile};
 pub use poll::{PATIENCE, eventually};
 pub use prompt::{chat, completion, prompt, say};
 pub use setup::Setup;
+pub use slow_server::SlowServer;
 
 use std::net::SocketAddr;
 
@@ -36,6 +38,8 @@ pub const CHAT: &str = "/v1/chat/completions";
 #[derive(Debug)]
 pub struct Testbed {
     servers: Vec<SimServer>,
+    /// Of the pool.
+    endpoints: Vec<SocketAddr>,
     envoy: Envoy,
     client: reqwest::Client,
     /// Virtual machines at the start.
@@ -54,6 +58,16 @@ impl Testbed {
 
     pub fn envoy(&self) -> &Envoy {
         &self.envoy
+    }
+
+    /// Another Envoy with the plain setup before the same servers, which shares nothing with the
+    /// first.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn another_envoy(&self) -> Envoy {
+        let setup = Setup::new(0).workers(2).envoy_for(&self.endpoints);
+        setup.start().await.expect("a start")
     }
 
     /// Index of the server at `address`.
@@ -85,6 +99,11 @@ impl Testbed {
     /// Asks for the completion of `prompt`, the shortest there is.
     pub async fn complete(&self, prompt: &str) -> Answer {
         self.ask(COMPLETIONS, &completion(prompt)).await
+    }
+
+    /// The same on a connection of its own, so that any worker may get it.
+    pub async fn complete_anew(&self, prompt: &str) -> Answer {
+        Answer::on_a_new_connection(&self.envoy, COMPLETIONS, &completion(prompt)).await
     }
 
     /// Asks for all completions at once.

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use inline_epp::config::{Config, Kind, keys};
+use inline_epp::config::{Config, ConfigError, Kind, keys};
 use inline_epp::datalayer::EndpointId;
 use inline_epp::flow::Router;
-use inline_epp::requestcontrol::LoadGuard;
+use inline_epp::requestcontrol::{Ledger, LedgerHandle, LoadGuard};
 use inline_epp::scheduling::picker::TieKey;
 use inline_epp::scheduling::{Candidate, Request, five_factor};
 use readme::{Fence, Readme};
@@ -48,9 +48,14 @@ fn from_yaml(text: &str) -> Value {
 fn parse(configuration: &Value) -> Config {
     let parsed = Config::parse(configuration.to_string().as_bytes());
     // Plugins are part of what may be wrong.
-    let router = parsed.and_then(Router::new);
+    let router = parsed.and_then(router);
     let router = router.unwrap_or_else(|error| panic!("{error}\n{configuration:#}"));
     router.config().clone()
+}
+
+/// What a VM makes of `config`.
+fn router(config: Config) -> Result<Router, ConfigError> {
+    Router::new(config, &LedgerHandle::new(Ledger::alone()))
 }
 
 #[test]

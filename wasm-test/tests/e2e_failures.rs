@@ -318,9 +318,12 @@ async fn requests_survive_a_pool_that_is_all_dead_and_returns() {
         (candidates == Some(0)).then_some(())
     })
     .await;
-    let answer = testbed.complete(&prompt("early", 1_000)).await;
-    assert_eq!(answer.status, 503);
-    assert_eq!(answer.reason(), "no_candidates");
+    eventually("the worker to know, too", async || {
+        let answer = testbed.complete(&prompt("early", 1_000)).await;
+        assert_eq!(answer.status, 503);
+        (answer.reason() == "no_candidates").then_some(())
+    })
+    .await;
     for server in testbed.servers() {
         server.restart().await.expect("its port is still its own");
     }

@@ -137,7 +137,7 @@ async fn every_request_of_a_pool_is_counted_exactly_once() {
             post(COMPLETIONS, good(number)),
             post(COMPLETIONS, "{".to_owned()),
             post(COMPLETIONS, "{}".to_owned()),
-            post("/v1/embeddings", good(number)),
+            post("/v1/audio/speech", good(number)),
             post(COMPLETIONS, good(number)).header("content-encoding", "gzip"),
             testbed.request(Method::GET, "/v1/models"),
         ]);

@@ -129,7 +129,6 @@ async fn a_truncated_json_body_is_routed_by_load() {
         &br#"{"model": "sim-model", "prompt": "and the"#[..],
         b"{",
         b"not JSON",
-        b"{\"prompt\": \"\xff\xfe\"}",
         b"\0\0\0",
     ] {
         let answer = routed(&testbed, post(&testbed, body), body, "malformed_body").await;
@@ -139,10 +138,45 @@ async fn a_truncated_json_body_is_routed_by_load() {
 }
 
 #[tokio::test]
+async fn text_that_is_none_is_routed_by_its_bytes() {
+    let testbed = Testbed::with_servers(2).start().await;
+    for text in [
+        &b"\xff\xfe"[..],
+        b"a\nb",
+        b"a\0b",
+        b"\xed\xa0\x80",
+        b"\\ud800",
+    ] {
+        let body = [b"{\"model\": \"sim-model\", \"prompt\": \"", text, b"\"}"].concat();
+        let answer = routed(&testbed, post(&testbed, &body), &body, "picked").await;
+        assert!(
+            matches!(answer.status.as_u16(), 200 | 400),
+            "the server's own word"
+        );
+    }
+    testbed.assert_no_vm_lost().await;
+}
+
+#[tokio::test]
+async fn a_byte_order_mark_and_repeated_keys_change_nothing() {
+    let testbed = Testbed::with_servers(4).start().await;
+    let body = json_body(1_000);
+    let plain = routed(&testbed, post(&testbed, &body), &body, "picked").await;
+    let marked = [b"\xef\xbb\xbf", &body[..]].concat();
+    let repeated = [b"{\"prompt\": \"no\",", &body[1..]].concat();
+    for body in [marked, repeated] {
+        let answer = routed(&testbed, post(&testbed, &body), &body, "picked").await;
+        assert_eq!(answer.server(), plain.server());
+        assert_eq!(answer.cache_match(), (4, 4));
+    }
+    testbed.assert_no_vm_lost().await;
+}
+
+#[tokio::test]
 async fn json_of_an_unknown_shape_is_routed_by_load() {
     let testbed = Testbed::with_servers(2).start().await;
     let shapes: [Value; 6] = [
-        json!({ "model": "sim-model", "prompt": [1, 2, 3], "max_tokens": 1 }),
+        json!({ "model": "sim-model", "prompt": [1, "a"], "max_tokens": 1 }),
         json!({ "model": "sim-model", "prompt": null }),
         json!({ "model": "sim-model", "prompt": "" }),
         json!({ "question": "of another API" }),
@@ -212,7 +246,7 @@ async fn a_body_over_max_buffered_bytes_is_routed_by_the_part_read() {
 async fn an_unknown_path_is_routed_by_load() {
     let testbed = Testbed::with_servers(2).start().await;
     let body = json_body(1_000);
-    for path in ["/v1/embeddings", "/v1/completions/extra", "/v1/", "/v1"] {
+    for path in ["/v1/files", "/v1/completions/extra", "/v1/", "/v1"] {
         let request = testbed.post(path, body.clone());
         let answer = routed(&testbed, request, &body, "unknown_path").await;
         assert_eq!(answer.status, 404, "the server's own word");

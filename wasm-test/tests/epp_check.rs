@@ -356,3 +356,23 @@ fn every_filter_of_a_bootstrap_is_checked_and_other_modules_are_not() {
         [&first, &first.replace("listeners[0]", "listeners[1]")]
     );
 }
+
+#[test]
+fn a_pool_that_follows_envoys_host_list_is_held_to_no_other_list() {
+    let pools = "configuration/value/pools";
+    let pool = |admin: &str| {
+        json!([{
+            "name": "llama", "cluster": "model-servers",
+            "discovery": { "adminCluster": admin, "sources": [{ "cluster": "model-servers" }] },
+        }])
+    };
+    let missing = changed(&[(TO_FILTER, pools, pool("envoy-admin"))]);
+    let expected = format!("{FILTER}: pool llama: discovery: no cluster envoy-admin");
+    assert_eq!(warnings(&missing), [expected]);
+    let well = changed(&[(TO_FILTER, pools, pool("model-servers"))]);
+    assert_eq!(warnings(&well), [""; 0]);
+    let printed = text(&run(well.path()).stdout);
+    let line = "endpoints from Envoy's host list of model-servers, read through model-servers\n";
+    assert!(printed.contains(line), "{printed}");
+    assert!(!printed.contains("0 endpoints"), "{printed}");
+}

@@ -24,6 +24,8 @@ const MAY_USE: [(&str, &[&str]); 11] = [
     ("prefix", &["config", "datalayer"]),
     // Who gets it. A scorer reads attributes; it knows neither hashes nor the index.
     ("scheduling", &["config", "datalayer", "telemetry"]),
+    // What crosses VMs, and the state that follows from it.
+    ("replication", &["datalayer", "prefix", "time"]),
     // What surrounds a pick.
     (
         "requestcontrol",
@@ -31,13 +33,12 @@ const MAY_USE: [(&str, &[&str]); 11] = [
             "config",
             "datalayer",
             "prefix",
+            "replication",
             "scheduling",
             "telemetry",
             "time",
         ],
     ),
-    // What crosses VMs: plain data of the others.
-    ("replication", &["datalayer", "prefix", "time"]),
     // One stream. It decides and returns what should be done.
     (
         "flow",
@@ -61,6 +62,7 @@ const MAY_USE: [(&str, &[&str]); 11] = [
             "flow",
             "replication",
             "requestcontrol",
+            "requesthandling",
             "telemetry",
             "time",
         ],

@@ -6,7 +6,6 @@ use std::collections::VecDeque;
 use inline_epp::config::{Config, PendingCredit, ScoringConfig};
 use inline_epp::datalayer::EndpointId;
 use inline_epp::prefix::{BlockHash, ChainBuilder, PrefixIndex, Seed};
-use inline_epp::requesthandling::{Api, close_cut_off};
 use inline_epp::scheduling::picker::TieKey;
 use inline_epp::scheduling::{Candidate, Request, five_factor};
 use proptest::prelude::*;
@@ -275,42 +274,15 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_body(mut bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-        for api in [Api::Completions, Api::ChatCompletions] {
-            let _ = api.parse(&bytes);
-        }
-        close_cut_off(&mut bytes);
-        let _ = Api::ChatCompletions.parse(&bytes);
-    }
-
-    #[test]
-    fn a_cut_off_chat_gives_a_prefix_of_the_whole_prompt(
-        contents in prop::collection::vec("\\PC{0,40}", 1..5), cut in any::<prop::sample::Index>(),
-    ) {
-        // Clients write the role first; a cut-off message without its role is hashed without it.
-        let messages: Vec<String> = contents
-            .iter()
-            .map(|text| format!(r#"{{"role":"user","content":{}}}"#, serde_json::json!(text)))
-            .collect();
-        let body = format!(r#"{{"model":"m","messages":[{}]}}"#, messages.join(","));
-        let whole = Api::ChatCompletions.parse(body.as_bytes()).unwrap().prompt.pieces.concat();
-        let mut part = body.as_bytes()[..cut.index(body.len())].to_vec();
-        close_cut_off(&mut part);
-        if let Ok(request) = Api::ChatCompletions.parse(&part) {
-            prop_assert!(whole.starts_with(&request.prompt.pieces.concat()));
-        }
-    }
-
-    #[test]
     fn prompts_share_blocks_up_to_where_they_part(
         common in prop::collection::vec(any::<u8>(), 0..900),
         tails in prop::array::uniform2(prop::collection::vec(any::<u8>(), 0..300)),
     ) {
         let chain = |tail: &[u8]| {
-            let mut builder = ChainBuilder::new(Seed::new("m", None), 16, 1_000);
+            let mut builder = ChainBuilder::new(16, 1_000);
             builder.push(&common);
             builder.push(tail);
-            builder.finish_whole().blocks
+            builder.finish().chain(Seed::new("m", None)).blocks
         };
         let [left, right] = [chain(&tails[0]), chain(&tails[1])];
         let shared = left.iter().zip(&right).take_while(|(a, b)| a == b).count();

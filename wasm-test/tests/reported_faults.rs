@@ -313,13 +313,12 @@ const REPORTS: [(u8, &str, Answer); 41] = [
     (
         67,
         "routers that do not know of each other all pick the same server",
-        InPart(
-            "each worker knows its own requests and the common metrics, not yet the others' requests",
-            &[
-                "e2e_spread::distinct_cold_prompts_at_once_are_shared_by_every_worker",
-                "host_clock::what_one_vm_scraped_reaches_every_worker",
-            ],
-        ),
+        Shown(&[
+            "e2e_workers::a_burst_of_cold_prompts_spreads_over_idle_servers",
+            "e2e_workers::a_burst_with_one_known_prefix_leaves_no_server_alone",
+            "e2e_shared_state::four_workers_predict_like_one_and_far_better_than_four_alone",
+            "e2e_shared_state::two_envoys_that_share_nothing_mostly_agree",
+        ]),
     ),
     (
         68,
@@ -352,10 +351,10 @@ const REPORTS: [(u8, &str, Answer); 41] = [
     (
         73,
         "one prompt of 100,000 tokens counts as much as one of 100",
-        InPart(
-            "what is in flight counts by requests, not yet by tokens",
-            &[],
-        ),
+        Shown(&[
+            "src/requestcontrol/pool/tests::a_long_prompt_in_flight_fills_a_cache_of_known_size",
+            "src/requestcontrol/in_flight::a_newer_scrape_takes_over_what_was_sent_before_it",
+        ]),
     ),
     (
         74,

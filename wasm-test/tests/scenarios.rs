@@ -114,10 +114,7 @@ async fn a_request_without_a_readable_prompt_is_routed_by_load_with_its_reason<G
             Request::post(COMPLETIONS, "{\"question\": 1}"),
             "unknown_shape",
         ),
-        (
-            Request::post("/v1/embeddings", json.clone()),
-            "unknown_path",
-        ),
+        (Request::post("/v1/files", json.clone()), "unknown_path"),
         (
             Request::post(COMPLETIONS, json).header("content-encoding", "gzip"),
             "encoded_body",

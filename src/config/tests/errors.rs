@@ -276,20 +276,11 @@ fn keys_of_later_versions_are_refused_by_name() {
     let version = env!("CARGO_PKG_VERSION");
     for (path, instead) in [
         (
-            "pools[0].models",
-            "requests go out with the model name they came with; \
-             select by it with pools[0].match.models",
-        ),
-        (
             "pools[0].disaggregation",
             "leave it out: without a disagg-profile-handler under pools[0].endpointPickerConfig, \
              prefill and decode run on the picked endpoint",
         ),
         ("pools[0].prefix.forgetOnMiss", "leave it out"),
-        (
-            "limits.logSlots",
-            "leave it out: workers do not share their state yet",
-        ),
         ("console", "read the metrics on Envoy's admin port"),
     ] {
         let line = format!("{path}: not available in version {version}; {instead}");

@@ -73,14 +73,26 @@ fn a_listed_default_is_what_an_absent_key_reads_as() {
     let inside = |key: &KeyDoc| key.path.starts_with("pools[].discovery.");
     for key in keys().iter().filter(|key| !inside(key)) {
         let Some(default) = key.default else { continue };
-        if key.path == "pools[].endpoints" {
-            // Nothing else says where they are.
+        // A list that is empty has no entry to spell them in; and nothing else says where they are.
+        if key.path.starts_with("pools[].models[]") || key.path == "pools[].endpoints" {
             continue;
         }
         let value: Value = serde_json::from_str(default).unwrap();
         let path = key.path.replace("[]", "[0]");
         spelled = with(spelled, &path, value);
         assert_eq!(parse(&spelled).unwrap(), absent, "{path} = {default}");
+    }
+    let model = json!([{"name": "a", "targets": [{"model": "b"}]}]);
+    let mut spelled = with(minimal(), "pools[0].models", model);
+    let absent = parse(&spelled).unwrap();
+    for key in keys() {
+        let Some(default) = key.default else { continue };
+        if key.path.starts_with("pools[].models[]") {
+            let value: Value = serde_json::from_str(default).unwrap();
+            let path = key.path.replace("[]", "[0]");
+            spelled = with(spelled, &path, value);
+            assert_eq!(parse(&spelled).unwrap(), absent, "{path} = {default}");
+        }
     }
 }
 

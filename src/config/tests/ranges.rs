@@ -187,6 +187,46 @@ fn lists() {
 }
 
 #[test]
+fn models() {
+    let targets = |count: usize| json!(vec![json!({"model": "m"}); count]);
+    let models = |count: usize| -> Value {
+        let model = |at| json!({"name": format!("m{at}"), "targets": targets(1)});
+        (0..count).map(model).collect()
+    };
+    check(
+        "pools[0].models",
+        &[models(0), models(1), models(256)],
+        &[models(257), json!({})],
+    );
+    check(
+        "pools[0].models[0].targets",
+        &[targets(1), targets(64)],
+        &[targets(0), targets(65), json!(["m"])],
+    );
+    check(
+        "pools[0].models[0].targets[0].weight",
+        &[json!(1), json!(1_000_000)],
+        &[json!(0), json!(1_000_001), json!(0.5)],
+    );
+    let long = |length: usize| json!("x".repeat(length));
+    for path in [
+        "pools[0].models[0].name",
+        "pools[0].models[0].targets[0].model",
+    ] {
+        check(
+            path,
+            &[long(1), long(256), json!("org/größe \"x\"")],
+            &[long(0), long(257), json!("a\nb"), json!(1)],
+        );
+    }
+    let twice = json!([
+        {"name": "a", "targets": targets(1)},
+        {"name": "a", "targets": targets(1)}
+    ]);
+    check("pools[0].models", &[], &[twice]);
+}
+
+#[test]
 fn names() {
     let long = |length: usize| json!("x".repeat(length));
     check(

@@ -1,5 +1,6 @@
 //! What comes out: defaults, presets, warnings, the summary.
 
+use core::num::NonZeroU32;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
@@ -8,8 +9,9 @@ use serde_json::{Value, json};
 use super::{full, minimal, parse, with};
 use crate::config::{
     Capacity, Config, DiscoveryConfig, DiscoverySource, EndpointConfig, EndpointPickerConfig,
-    Engine, FailureMode, GpuConfig, HealthConfig, Limits, LogLevel, MetricsConfig, OverrideHost,
-    Pattern, PendingCredit, PoolConfig, PoolMatch, PrefixConfig, ScoringConfig, Weights,
+    Engine, FailureMode, GpuConfig, HealthConfig, Limits, LogLevel, MetricsConfig, ModelConfig,
+    ModelTarget, OverrideHost, Pattern, PendingCredit, PoolConfig, PoolMatch, PrefixConfig,
+    ScoringConfig, Weights,
 };
 
 fn weights([cache, load, queue, health, adapter]: [f64; 5]) -> Weights {
@@ -43,6 +45,7 @@ fn a_name_a_cluster_and_an_endpoint_are_enough() {
         cluster: "model-servers".to_owned(),
         matcher: PoolMatch::default(),
         endpoints: vec![endpoint("10.0.0.1:8000")],
+        models: Vec::new(),
         discovery: None,
         metrics: MetricsConfig {
             path: "/metrics".to_owned(),
@@ -86,6 +89,7 @@ fn a_name_a_cluster_and_an_endpoint_are_enough() {
         max_buffered_bytes: 983_040,
         failure_mode: FailureMode::FailOpen,
         limits: Limits {
+            log_slots: NonZeroU32::new(4_096).unwrap(),
             index_bytes: 64 << 20,
             label_values: 100,
         },
@@ -153,6 +157,17 @@ fn full_endpoint_picker() -> EndpointPickerConfig {
     }
 }
 
+fn full_model() -> ModelConfig {
+    ModelConfig {
+        name: "support".to_owned(),
+        targets: vec![ModelTarget {
+            model: "billing-lora".to_owned(),
+            weight: 9,
+            adapter: true,
+        }],
+    }
+}
+
 #[test]
 fn every_key_reaches_its_field() {
     let labels = [("llm-d.ai/role", "decode"), ("zone", "")]
@@ -171,6 +186,7 @@ fn every_key_reaches_its_field() {
             path_prefix: Some("/v1".to_owned()),
         },
         endpoints: vec![endpoint("10.0.0.1:8000"), second],
+        models: vec![full_model()],
         discovery: Some(full_discovery()),
         metrics: full_metrics(),
         scoring: ScoringConfig {
@@ -205,6 +221,7 @@ fn every_key_reaches_its_field() {
         max_buffered_bytes: 32 << 20,
         failure_mode: FailureMode::FailClose,
         limits: Limits {
+            log_slots: NonZeroU32::new(512).unwrap(),
             index_bytes: 32 << 20,
             label_values: 10,
         },

@@ -6,17 +6,20 @@
 )]
 
 mod adapters;
+mod models;
 mod requests;
 mod responses;
 
 use super::*;
 use crate::config::Config;
 use crate::datalayer::EndpointId;
+use crate::requestcontrol::{Ledger, LedgerHandle};
 
 const CHAT: &str = r#"{"model":"m","messages":[{"role":"user","content":"What is a block?"}]}"#;
 
 fn router(json: &str) -> Router {
-    Router::new(Config::parse(json.as_bytes()).unwrap()).unwrap()
+    let config = Config::parse(json.as_bytes()).unwrap();
+    Router::new(config, &LedgerHandle::new(Ledger::alone())).unwrap()
 }
 
 /// One pool of three endpoints that takes `/v1`, with `extra` top-level keys.
@@ -62,7 +65,7 @@ fn body(stream: &mut Stream, router: &mut Router, buffered: usize, end: bool) ->
 }
 
 fn read(stream: &mut Stream, router: &mut Router, bytes: &[u8]) -> Step {
-    stream.handle(router, Event::RequestBodyRead(bytes.to_vec()), at(2))
+    stream.handle(router, Event::RequestBodyRead(&mut &*bytes), at(2))
 }
 
 fn response(stream: &mut Stream, router: &mut Router, status: u16, from: &str) -> Step {

@@ -7,14 +7,19 @@ fn tokens(ids: &[u32]) -> Vec<u8> {
 }
 
 fn hashes(seed: Seed, block_tokens: u32, bytes: &[u8]) -> Vec<u64> {
-    let mut builder = ChainBuilder::new(seed, block_tokens, UNBOUNDED);
+    let mut builder = ChainBuilder::new(block_tokens, UNBOUNDED);
     builder.push(bytes);
-    builder
-        .finish()
-        .blocks
-        .iter()
-        .map(|block| block.0)
-        .collect()
+    numbers(&whole(builder, seed))
+}
+
+/// The chain of one whole prompt.
+fn whole(mut builder: ChainBuilder, seed: Seed) -> Chain {
+    builder.end_prompt();
+    builder.finish().chain(seed)
+}
+
+fn numbers(chain: &Chain) -> Vec<u64> {
+    chain.blocks.iter().map(|block| block.0).collect()
 }
 
 /// Model, prompt bytes, tokens a block, seed, hashes.
@@ -100,13 +105,13 @@ fn model_and_salt_do_not_run_into_each_other() {
     let split = [("ab", "c"), ("a", "bc"), ("abc", "")];
     let seeds: Vec<Seed> = split
         .iter()
-        .map(|(model, salt)| Seed::new(model, Some(salt)))
+        .map(|(model, salt)| Seed::new(model, Some(salt.as_bytes())))
         .collect();
     assert_ne!(seeds[0], seeds[1]);
     assert_ne!(seeds[1], seeds[2]);
     assert_ne!(seeds[2], Seed::new("abc", None));
     // Our own vector: XXH64("m" ‖ 0xFF ‖ "salt").
-    assert_eq!(Seed::new("m", Some("salt")), Seed(xxh64(b"m\xFFsalt", 0)));
+    assert_eq!(Seed::new("m", Some(b"salt")), Seed(xxh64(b"m\xFFsalt", 0)));
 }
 
 #[test]
@@ -117,18 +122,16 @@ fn pieces_hash_like_the_whole() {
     let seed = Seed::new("m", None);
     let whole = hashes(seed, 16, &text);
     for size in [1, 3, 63, 64, 65, 127, 128, 129, 1_999] {
-        let mut builder = ChainBuilder::new(seed, 16, UNBOUNDED);
+        let mut builder = ChainBuilder::new(16, UNBOUNDED);
         for piece in text.chunks(size) {
             builder.push(piece);
             builder.push(b"");
         }
-        let pieced: Vec<u64> = builder
-            .finish()
-            .blocks
-            .iter()
-            .map(|block| block.0)
-            .collect();
-        assert_eq!(pieced, whole, "pieces of {size}");
+        assert_eq!(
+            numbers(&self::whole(builder, seed)),
+            whole,
+            "pieces of {size}"
+        );
     }
 }
 
@@ -143,50 +146,111 @@ fn order_of_blocks_matters() {
 
 #[test]
 fn hashing_stops_after_the_block_limit() {
-    let mut builder = ChainBuilder::new(Seed::new("m", None), 16, 2);
+    let seed = Seed::new("m", None);
+    let mut builder = ChainBuilder::new(16, 2);
     builder.push(&[b'x'; 1_000]);
-    assert_eq!(builder.finish().blocks.len(), 2);
-    let mut by_pieces = ChainBuilder::new(Seed::new("m", None), 16, 2);
+    assert!(builder.is_full());
+    assert_eq!(whole(builder, seed).blocks.len(), 2);
+    let mut by_pieces = ChainBuilder::new(16, 2);
     for _ in 0..100 {
         by_pieces.push(&[b'x'; 10]);
     }
-    assert_eq!(by_pieces.finish().blocks.len(), 2);
+    assert_eq!(whole(by_pieces, seed).blocks.len(), 2);
+    let mut prompts = ChainBuilder::new(16, 2);
+    for _ in 0..100 {
+        prompts.push(b"x");
+        prompts.end_prompt();
+    }
+    let chain = prompts.finish().chain(seed);
+    assert_eq!((chain.blocks.len(), chain.further), (2, vec![1]));
 }
 
 #[test]
 fn a_cut_off_prompt_keeps_whole_blocks_only() {
     let seed = Seed::new("m", None);
-    let mut cut = ChainBuilder::new(seed, 16, UNBOUNDED);
+    let mut cut = ChainBuilder::new(16, UNBOUNDED);
     cut.push(&[b'x'; 150]);
-    let mut whole = ChainBuilder::new(seed, 16, UNBOUNDED);
-    whole.push(&[b'x'; 300]);
-    let cut = cut.finish_whole().blocks;
+    let cut = cut.finish().chain(seed).blocks;
     assert_eq!(cut.len(), 2);
-    assert_eq!(cut[..], whole.finish().blocks[..2]);
+    let mut longer = ChainBuilder::new(16, UNBOUNDED);
+    longer.push(&[b'x'; 300]);
+    assert_eq!(cut[..], whole(longer, seed).blocks[..2]);
+}
+
+#[test]
+fn each_prompt_of_a_list_is_a_chain_of_its_own() {
+    let seed = Seed::new("m", None);
+    let texts = [&[b'a'; 100][..], b"", &[b'b'; 64], b"c", &[b'a'; 64]];
+    let mut builder = ChainBuilder::new(16, UNBOUNDED);
+    for text in texts {
+        builder.push(text);
+        builder.end_prompt();
+    }
+    // Cut off in a last one.
+    builder.push(&[b'd'; 70]);
+    let chain = builder.finish().chain(seed);
+    let prompts: Vec<Vec<u64>> = chain
+        .prompts()
+        .map(|prompt| prompt.iter().map(|block| block.0).collect())
+        .collect();
+    let alone = |text: &[u8]| hashes(seed, 16, text);
+    let expected = [
+        alone(texts[0]),
+        alone(texts[2]),
+        alone(texts[3]),
+        alone(texts[4]),
+        alone(&[b'd'; 64]),
+    ];
+    assert_eq!(prompts, expected);
+    assert_eq!(prompts[0][0], prompts[3][0], "equal beginnings are equal");
+    assert_eq!(chain.anchor, Some(BlockHash(prompts[0][1])));
+}
+
+#[test]
+fn no_prompt_has_no_blocks() {
+    let chain = ChainBuilder::new(16, UNBOUNDED)
+        .finish()
+        .chain(Seed::new("m", None));
+    assert_eq!(chain, Chain::default());
+    assert_eq!(chain.prompts().map(<[_]>::len).sum::<usize>(), 0);
+    assert_eq!(Contents::default().conversation(), None);
+}
+
+fn conversation(later: &[u8]) -> Contents {
+    let mut builder = ChainBuilder::new(16, UNBOUNDED);
+    builder.push(b"systemBe brief.");
+    builder.push(b"userWhat is a block?");
+    builder.mark_anchor();
+    builder.push(later);
+    builder.mark_anchor();
+    builder.end_prompt();
+    builder.finish()
 }
 
 #[test]
 fn the_anchor_stays_where_the_first_user_message_ends() {
     let seed = Seed::new("m", None);
-    let anchor = |later: &[u8]| {
-        let mut builder = ChainBuilder::new(seed, 16, UNBOUNDED);
-        builder.push(b"systemBe brief.");
-        builder.push(b"userWhat is a block?");
-        builder.mark_anchor();
-        builder.push(later);
-        builder.mark_anchor();
-        builder.finish().anchor
-    };
-    assert!(anchor(b"").is_some());
+    let anchor = |later: &[u8]| conversation(later).chain(seed).anchor;
+    let alone = hashes(seed, 16, b"systemBe brief.userWhat is a block?");
+    assert_eq!(anchor(b""), Some(BlockHash(alone[0])));
     assert_eq!(anchor(b""), anchor(&[b'y'; 500]));
+}
+
+#[test]
+fn a_conversation_is_the_same_for_every_model() {
+    let mine = conversation(b"").conversation();
+    assert!(mine.is_some());
+    assert_eq!(mine, conversation(&[b'y'; 500]).conversation());
+    let models = ["a", "b"].map(|model| conversation(b"").chain(Seed::new(model, None)).anchor);
+    assert_ne!(models[0], models[1]);
 }
 
 #[test]
 fn without_a_user_message_the_anchor_is_the_sixteenth_block_at_most() {
     let chain = |bytes: usize| {
-        let mut builder = ChainBuilder::new(Seed::new("m", None), 16, UNBOUNDED);
+        let mut builder = ChainBuilder::new(16, UNBOUNDED);
         builder.push(&vec![b'x'; bytes]);
-        builder.finish()
+        whole(builder, Seed::new("m", None))
     };
     assert_eq!(chain(0).anchor, None);
     assert_eq!(chain(64 * 3).anchor, chain(64 * 3).blocks.get(2).copied());
@@ -194,4 +258,34 @@ fn without_a_user_message_the_anchor_is_the_sixteenth_block_at_most() {
         chain(64 * 40).anchor,
         chain(64 * 40).blocks.get(15).copied()
     );
+}
+
+#[test]
+fn what_was_appended_since_a_mark_can_be_taken_back() {
+    let seed = Seed::new("m", None);
+    for before in [0, 10, 64, 70, 200] {
+        for after in [0, 10, 64, 500] {
+            let mut builder = ChainBuilder::new(16, UNBOUNDED);
+            builder.push(&vec![b'a'; before]);
+            builder.mark();
+            builder.push(b"kept");
+            builder.mark();
+            builder.push(&vec![b'x'; after]);
+            builder.end_mark(false);
+            builder.end_mark(true);
+            builder.mark();
+            builder.push(&vec![b'y'; after]);
+            builder.mark();
+            builder.push(b"z");
+            builder.end_mark(true);
+            builder.end_mark(false);
+            builder.push(&[b'b'; 100]);
+            let text = [&vec![b'a'; before], &b"kept"[..], &[b'b'; 100]].concat();
+            assert_eq!(
+                numbers(&whole(builder, seed)),
+                hashes(seed, 16, &text),
+                "{before} {after}"
+            );
+        }
+    }
 }

@@ -6,19 +6,22 @@ use super::slab::{NONE, Slab, Slot};
 #[derive(Debug)]
 pub(super) struct Lru {
     pub(super) oldest: Slot,
-    youngest: Slot,
+    pub(super) youngest: Slot,
     pub(super) len: u32,
     /// Blocks the endpoint has room for.
     pub(super) capacity: u32,
+    /// Names the endpoint wherever its place in this VM must not matter.
+    pub(super) key: u64,
 }
 
 impl Lru {
-    pub(super) fn new(capacity: u32) -> Self {
+    pub(super) fn new(capacity: u32, key: u64) -> Self {
         Self {
             oldest: NONE,
             youngest: NONE,
             len: 0,
             capacity,
+            key,
         }
     }
 
@@ -34,6 +37,21 @@ impl Lru {
             None => self.oldest = slot,
         }
         self.youngest = slot;
+        self.len = self.len.saturating_add(1);
+    }
+
+    /// Puts `slot`, which is in no list, before all others.
+    pub(super) fn push_oldest(&mut self, slab: &mut Slab, slot: Slot) {
+        let Some(entry) = slab.get_mut(slot) else {
+            return;
+        };
+        entry.older = NONE;
+        entry.younger = self.oldest;
+        match slab.get_mut(self.oldest) {
+            Some(after) => after.older = slot,
+            None => self.youngest = slot,
+        }
+        self.oldest = slot;
         self.len = self.len.saturating_add(1);
     }
 

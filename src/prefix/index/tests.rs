@@ -1,3 +1,4 @@
+use super::buckets::PER_ENTRY;
 use super::*;
 
 const UNBOUNDED: usize = usize::MAX;
@@ -148,4 +149,164 @@ fn unknown_endpoints_change_nothing() {
     index.take_back(endpoint(7), &chain(1..=4));
     index.set_capacity(endpoint(7), 1);
     assert!(index.is_empty());
+}
+
+#[test]
+fn an_entry_with_its_bucket_fits_its_budget_whatever_comes_and_goes() {
+    assert_eq!(size_of::<Entry>() + PER_ENTRY * size_of::<Slot>(), 40);
+    // The unused ends of the last chunks, whatever the size.
+    let chunks = 4_096 * 36;
+    let cap = 50_000;
+    let mut index = PrefixIndex::new(3, u32::MAX, cap);
+    let mut most = 0;
+    for round in 0..20_000_u64 {
+        let id = endpoint(u16::try_from(round % 3).unwrap());
+        let blocks = round * 10..round * 10 + 10;
+        let hash = |number: u64| xxhash_rust::xxh64::xxh64(&number.to_le_bytes(), 0);
+        index.record(id, &chain(blocks.clone().map(hash)));
+        most = most.max(index.len());
+        if round % 7 == 0 {
+            index.take_back(id, &chain(blocks.map(hash)));
+        }
+        let bound = most * BYTES_PER_ENTRY + chunks;
+        assert!(index.allocated_bytes() <= bound, "{round}");
+    }
+    assert_eq!(most, cap);
+    assert!(index.allocated_bytes() <= cap * BYTES_PER_ENTRY);
+}
+
+#[test]
+fn a_known_prompt_is_told_by_its_last_block() {
+    let mut index = PrefixIndex::new(2, 100, UNBOUNDED);
+    index.record(endpoint(0), &chain(1..=6));
+    index.record(endpoint(1), &chain([1, 2, 30]));
+    assert_eq!(index.known_len(&chain(1..=9)), 6);
+    assert_eq!(index.known_len(&chain([1, 2, 30, 40])), 3);
+    assert_eq!(index.known_len(&chain([2, 3])), 0, "not from the start");
+    let tail = |len, block| Tail {
+        len,
+        block: BlockHash(block),
+    };
+    assert_eq!(index.chain_to(tail(6, 6)), Some(chain(1..=6)));
+    assert_eq!(index.chain_to(tail(3, 30)), Some(chain([1, 2, 30])));
+    assert_eq!(index.chain_to(Tail::START), Some(chain([])));
+    for wrong in [tail(5, 6), tail(7, 6), tail(1, 7), tail(u32::MAX, 6)] {
+        assert_eq!(index.chain_to(wrong), None, "{wrong:?}");
+    }
+    index.drop_endpoint(endpoint(0));
+    assert_eq!(index.known_len(&chain(1..=6)), 2);
+    assert_eq!(index.chain_to(tail(3, 3)), None);
+}
+
+#[test]
+fn what_is_proved_may_be_less_than_what_is_known() {
+    let mut index = PrefixIndex::new(2, 100, UNBOUNDED);
+    index.record(endpoint(0), &chain(1..=6));
+    assert_eq!(index.confirmed_len(&chain(1..=6)), 0);
+    index.record(endpoint(1), &chain(1..=4));
+    index.confirm(endpoint(1), &chain(1..=4));
+    index.confirm(endpoint(0), &chain(6..=6));
+    assert_eq!(index.confirmed_len(&chain(1..=6)), 4);
+}
+
+#[test]
+fn blocks_that_continue_a_known_beginning_are_recorded_behind_it() {
+    let mut index = PrefixIndex::new(1, 6, UNBOUNDED);
+    index.record(endpoint(0), &chain(1..=3));
+    let three = Tail {
+        len: 3,
+        block: BlockHash(3),
+    };
+    index.record_after(endpoint(0), three, &chain(4..=9));
+    assert_eq!(full_matches(&index, &chain(1..=9)), [6]);
+    assert_eq!(index.known_len(&chain(1..=9)), 6);
+}
+
+#[test]
+fn who_claims_another_predecessor_is_not_believed() {
+    let mut index = PrefixIndex::new(2, 100, UNBOUNDED);
+    index.record(endpoint(0), &chain(1..=3));
+    index.record(endpoint(1), &chain([9, 3]));
+    assert!(index.import(endpoint(1), BlockHash(2), BlockHash(77)));
+    assert_eq!(index.known_len(&chain(1..=3)), 3);
+    assert_eq!(index.known_len(&chain([9, 3])), 1);
+}
+
+#[test]
+fn endpoints_come_and_go_and_leave_their_places() {
+    let mut index = PrefixIndex::new(0, 0, UNBOUNDED);
+    let added: Vec<_> = (0..3).map(|key| index.add_endpoint(100, key)).collect();
+    assert_eq!(added, [0, 1, 2].map(|place| Some(endpoint(place))));
+    for id in added.into_iter().flatten() {
+        index.record(id, &chain(1..=5));
+    }
+    index.drop_endpoint(endpoint(0));
+    assert_eq!(full_matches(&index, &chain(1..=5)), [0, 5, 5]);
+    index.record(endpoint(0), &chain(1..=2));
+    assert_eq!(full_matches(&index, &chain(1..=5)), [2, 5, 5]);
+    index.remove_endpoint(endpoint(1));
+    index.record(endpoint(1), &chain(1..=5));
+    assert_eq!(full_matches(&index, &chain(1..=5)), [2, 0, 5]);
+    assert_eq!(index.len(), 7);
+    assert_eq!(index.add_endpoint(100, 7), Some(endpoint(1)));
+    assert_eq!(full_matches(&index, &chain(1..=5)), [2, 0, 5]);
+    assert_eq!(index.add_endpoint(100, 8), Some(endpoint(3)));
+}
+
+#[test]
+fn there_are_as_many_places_as_an_endpoint_id_can_name() {
+    let mut index = PrefixIndex::new(1 << 16, 1, UNBOUNDED);
+    assert_eq!(index.add_endpoint(1, 0), None);
+    index.remove_endpoint(endpoint(u16::MAX));
+    assert_eq!(index.add_endpoint(1, 0), Some(endpoint(u16::MAX)));
+}
+
+#[test]
+fn of_equally_full_endpoints_the_key_chooses_who_gives_room_not_the_place() {
+    for keys in [[1, 2, 3], [3, 2, 1], [2, 3, 1]] {
+        let mut index = PrefixIndex::new(0, 0, 30);
+        let ids = keys.map(|key| index.add_endpoint(100, key).unwrap());
+        let with_key = |wanted| ids[keys.iter().position(|&key| key == wanted).unwrap()];
+        for key in 1..=3 {
+            index.record(with_key(key), &chain(key * 100..key * 100 + 10));
+        }
+        index.record(with_key(1), &chain(900..904));
+        let blocks = [1, 2, 3].map(|key| index.blocks_at(with_key(key)));
+        assert_eq!(blocks, [11, 10, 9], "{keys:?}");
+    }
+}
+
+#[test]
+fn what_is_held_is_told_from_young_to_old_and_taken_over_in_that_order() {
+    let mut index = PrefixIndex::new(1, 100, UNBOUNDED);
+    index.record(endpoint(0), &chain(1..=3));
+    index.confirm(endpoint(0), &chain(1..=3));
+    index.record(endpoint(0), &chain([1, 20]));
+    let held: Vec<Held> = index.held(endpoint(0)).collect();
+    let numbers: Vec<_> = held
+        .iter()
+        .map(|one| (one.block.0, one.parent.0, one.confirmed, one.pending))
+        .collect();
+    assert_eq!(
+        numbers,
+        [
+            (1, 0, true, 1),
+            (20, 1, false, 1),
+            (2, 1, true, 0),
+            (3, 2, true, 0)
+        ]
+    );
+    let mut copy = PrefixIndex::new(1, 3, 100);
+    copy.record(endpoint(0), &chain([2]));
+    for one in &held {
+        copy.import(endpoint(0), one.block, one.parent);
+    }
+    let order: Vec<_> = copy.held(endpoint(0)).map(|one| one.block.0).collect();
+    assert_eq!(order, [2, 1, 20], "what it held is youngest; no room for 3");
+    assert!(copy.held(endpoint(0)).all(|one| one.confirmed));
+    assert!(!copy.import(endpoint(0), BlockHash(3), BlockHash(2)));
+    assert!(!copy.import(endpoint(5), BlockHash(3), BlockHash(2)));
+    let mut full = PrefixIndex::new(1, 10, 1);
+    assert!(full.import(endpoint(0), BlockHash(1), BlockHash(0)));
+    assert!(!full.import(endpoint(0), BlockHash(2), BlockHash(1)));
 }

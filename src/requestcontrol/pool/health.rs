@@ -9,8 +9,8 @@ use crate::datalayer::{
 use crate::time::Timestamp;
 
 impl Pool {
-    /// Takes over a scrape of this VM's own, and judges by it whether the engines of `endpoint` are
-    /// stalled.
+    /// Takes over a scrape of this VM's own: tells the others what it means for the endpoint's blocks,
+    /// and judges by it whether its engines are stalled.
     pub fn take_scrape(
         &mut self,
         endpoint: EndpointId,
@@ -18,13 +18,15 @@ impl Pool {
         metrics: &EndpointMetrics,
     ) {
         let before = self.members.get(endpoint);
-        let before = before.and_then(|known| known.metrics.process_start);
+        let before = before.filter(|known| known.scraped_at.is_some_and(|last| last < started));
+        let restarted = before.is_some_and(|known| known.metrics.is_before_restart(metrics));
         self.update(endpoint, started, metrics);
+        self.tell_of_blocks(endpoint, metrics, restarted);
         let interval = self.config.metrics.interval;
         let Some(known) = self.members.get_mut(endpoint) else {
             return;
         };
-        if before.is_some() && before != known.metrics.process_start {
+        if restarted {
             // What another process served.
             known.models = None;
             known.judge_readiness();

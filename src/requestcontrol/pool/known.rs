@@ -157,6 +157,21 @@ impl Known {
         self.fitness(now, config) * self.freshness(now, config) * gpus
     }
 
+    /// KV-cache utilisation in [0, 1], with what `own_tokens` tokens that the scrape cannot show will
+    /// fill, as far as the cache's size is known.
+    pub(super) fn kv_utilisation(&self, own_tokens: u64) -> Option<f64> {
+        let scraped = self.metrics.kv_utilisation;
+        let Some(size) = self.metrics.cache_tokens.filter(|&size| size > 0) else {
+            return scraped;
+        };
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a ratio of token counts needs no more"
+        )]
+        let own = own_tokens as f64 / size as f64;
+        Some((scraped.unwrap_or(0.0) + own).min(1.0))
+    }
+
     /// How fresh its metrics are, in [0, 1].
     pub(super) fn freshness(&self, now: Timestamp, config: &PoolConfig) -> f64 {
         let age = self.scraped_at.map(|at| now.since(at));

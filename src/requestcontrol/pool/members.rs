@@ -6,9 +6,8 @@ use std::collections::BTreeMap;
 use super::known::Known;
 use crate::datalayer::EndpointId;
 
-/// The endpoints of a pool. A place that was left is given out again, once the caller says that
-/// nothing refers to it any more. Memory: one [`Known`] for each endpoint that was ever a member at
-/// the same time as the others.
+/// The endpoints of a pool, at the places their replica has for them. Memory: one [`Known`] for each
+/// place.
 #[derive(Debug, Default)]
 pub(super) struct Members {
     places: Vec<Option<Known>>,
@@ -55,30 +54,18 @@ impl Members {
         self.joined
     }
 
-    /// Takes `known` in at a place `is_free` allows, or at a new one. `None` when all places an id
-    /// can name are taken, or its address is known.
-    pub(super) fn join(
-        &mut self,
-        mut known: Known,
-        is_free: impl Fn(EndpointId) -> bool,
-    ) -> Option<EndpointId> {
+    /// Takes `known` in as `id`, which no member has.
+    pub(super) fn join(&mut self, mut known: Known, id: EndpointId) {
         let address = known.endpoint.address;
-        if self.by_address.contains_key(&address) {
-            return None;
-        }
-        let mut ids = (0..u16::MAX).map(EndpointId::new);
-        let id = ids.find(|id| match self.places.get(id.index()) {
-            Some(place) => place.is_none() && is_free(*id),
-            None => true,
-        })?;
         self.joined = self.joined.saturating_add(1);
         known.joined = self.joined;
-        match self.places.get_mut(id.index()) {
-            Some(place) => *place = Some(known),
-            None => self.places.push(Some(known)),
+        while self.places.len() <= id.index() {
+            self.places.push(None);
+        }
+        if let Some(place) = self.places.get_mut(id.index()) {
+            *place = Some(known);
         }
         self.by_address.insert(address, id);
-        Some(id)
     }
 
     pub(super) fn leave(&mut self, id: EndpointId) -> Option<Known> {

@@ -23,11 +23,21 @@ fn pool(endpoints: u16, extra: &str) -> Pool {
         addresses.join(",")
     );
     let config = Config::parse(json.as_bytes()).unwrap();
-    let mut pool = Pool::new(config.pools[0].clone(), 1_000_000).unwrap();
+    let mut pool = Pool::new(config.pools[0].clone(), 1_000_000, alone()).unwrap();
     for id in 0..endpoints {
         pool.update(EndpointId::new(id), at(0), &EndpointMetrics::default());
     }
     pool
+}
+
+/// A ledger of this pool alone.
+fn alone() -> LedgerHandle {
+    LedgerHandle::new(Ledger::alone())
+}
+
+fn blocks_at(pool: &Pool, endpoint: u16) -> u32 {
+    let blocks = pool.replica(|replica| replica.index().blocks_at(EndpointId::new(endpoint)));
+    blocks.unwrap()
 }
 
 fn at(millis: u64) -> Timestamp {
@@ -44,6 +54,7 @@ fn chain(first: u64, len: u64) -> Chain {
     Chain {
         anchor: blocks.last().copied(),
         blocks,
+        further: Vec::new(),
     }
 }
 
@@ -54,7 +65,7 @@ fn send(pool: &mut Pool, prompt: &Chain) -> (usize, Ticket) {
     let endpoint = pick.decision.ranking[0].endpoint;
     (
         endpoint.index(),
-        Ticket::open(pool, vec![endpoint], prompt.blocks.clone(), at(1)).unwrap(),
+        Ticket::open(pool, vec![endpoint], &prompt.blocks, at(1)).unwrap(),
     )
 }
 
@@ -171,7 +182,7 @@ fn only_a_2xx_of_the_server_confirms_blocks() {
     ] {
         let mut pool = pool(2, "");
         let mut ticket =
-            Ticket::open(&mut pool, vec![EndpointId::new(0)], cold(1).blocks, at(1)).unwrap();
+            Ticket::open(&mut pool, vec![EndpointId::new(0)], &cold(1).blocks, at(1)).unwrap();
         assert_eq!(matched(&mut pool, &cold(1)), [10, 0]);
         assert_eq!(ticket.served(&mut pool, served, at(2)), None);
         ticket.answered(&mut pool);
@@ -189,7 +200,7 @@ fn only_a_2xx_of_the_server_confirms_blocks() {
 fn headers_of_a_stream_confirm_nothing_before_its_first_byte() {
     let mut pool = pool(2, r#","scoring":{"preset":"balanced"}"#);
     let mut ticket =
-        Ticket::open(&mut pool, vec![EndpointId::new(0)], cold(1).blocks, at(1)).unwrap();
+        Ticket::open(&mut pool, vec![EndpointId::new(0)], &cold(1).blocks, at(1)).unwrap();
     ticket.served(&mut pool, answered(0, 200), at(2));
     assert_eq!(matched(&mut pool, &cold(1)), [0, 0]);
     ticket.answered(&mut pool);
@@ -202,23 +213,23 @@ fn headers_of_a_stream_confirm_nothing_before_its_first_byte() {
 fn a_request_given_up_before_its_first_byte_leaves_nothing_behind() {
     let mut pool = pool(2, "");
     let mut ticket =
-        Ticket::open(&mut pool, vec![EndpointId::new(0)], cold(1).blocks, at(1)).unwrap();
+        Ticket::open(&mut pool, vec![EndpointId::new(0)], &cold(1).blocks, at(1)).unwrap();
     ticket.served(&mut pool, answered(1, 200), at(2));
     ticket.close(&mut pool);
     assert_eq!(pool.indexed_blocks(), 0);
-    assert_eq!(pool.in_flight.open_at(EndpointId::new(1)), 0);
+    assert_eq!(pool.open_at(EndpointId::new(1)), 0);
 }
 
 #[test]
 fn blocks_and_lease_move_to_the_endpoint_that_served() {
     let mut pool = pool(3, "");
     let mut ticket =
-        Ticket::open(&mut pool, vec![EndpointId::new(0)], cold(1).blocks, at(1)).unwrap();
+        Ticket::open(&mut pool, vec![EndpointId::new(0)], &cold(1).blocks, at(1)).unwrap();
     let moved = ticket.served(&mut pool, answered(2, 200), at(2));
     assert_eq!(
         moved,
         Some(Moved {
-            from: EndpointId::new(0),
+            from: Some(EndpointId::new(0)),
             to: EndpointId::new(2),
             passed_over: true,
         })
@@ -226,12 +237,10 @@ fn blocks_and_lease_move_to_the_endpoint_that_served() {
     assert_eq!(matched(&mut pool, &cold(1)), [0, 0, 10]);
     ticket.answered(&mut pool);
     assert_eq!(matched(&mut pool, &cold(1)), [0, 0, 10]);
-    let open: Vec<u32> = (0..3)
-        .map(|id| pool.in_flight.open_at(EndpointId::new(id)))
-        .collect();
+    let open: Vec<u32> = (0..3).map(|id| pool.open_at(EndpointId::new(id))).collect();
     assert_eq!(open, [0, 0, 1]);
     ticket.close(&mut pool);
-    assert_eq!(pool.in_flight.open_at(EndpointId::new(2)), 0);
+    assert_eq!(pool.open_at(EndpointId::new(2)), 0);
 }
 
 #[test]
@@ -251,15 +260,15 @@ fn reported_cache_size_becomes_index_capacity() {
     };
     let capacity = |extra: &str| {
         let mut pool = pool(1, extra);
-        pool.update(EndpointId::new(0), at(1), &reported);
+        pool.take_scrape(EndpointId::new(0), at(1), &reported);
         let ticket = Ticket::open(
             &mut pool,
             vec![EndpointId::new(0)],
-            chain(1, 40).blocks,
+            &chain(1, 40).blocks,
             at(1),
         )
         .unwrap();
-        let held = pool.index.blocks_at(EndpointId::new(0));
+        let held = blocks_at(&pool, 0);
         ticket.close(&mut pool);
         held
     };
@@ -344,4 +353,36 @@ fn stale_metrics_cost_health_but_never_the_candidacy() {
     assert!((pool.health(id, later(3)) - 1.0).abs() < 1e-9);
     assert!((pool.health(id, later(3_600)) - 0.5).abs() < 1e-9);
     assert_eq!(pool.candidate_count(later(3_600)), 1);
+}
+
+#[test]
+fn a_long_prompt_in_flight_fills_a_cache_of_known_size() {
+    let mut pool = pool(2, "");
+    let sized = EndpointMetrics {
+        cache_tokens: Some(128_000),
+        kv_utilisation: Some(0.1),
+        ..EndpointMetrics::default()
+    };
+    for id in 0..2 {
+        pool.take_scrape(EndpointId::new(id), at(1), &sized);
+    }
+    // One prompt of 64,000 tokens at one, ten of 64 at the other.
+    let open = |pool: &mut Pool, id, blocks: &Chain| {
+        Ticket::open(pool, vec![EndpointId::new(id)], &blocks.blocks, at(2)).unwrap()
+    };
+    let mut tickets = vec![open(&mut pool, 0, &chain(1, 1_000))];
+    tickets.extend((0..10).map(|number| open(&mut pool, 1, &chain(10_000 + number, 1))));
+    let candidates = pool.candidates(&cold(1), "m", at(2));
+    let used: Vec<f64> = candidates
+        .iter()
+        .map(|candidate| candidate.kv_utilisation.unwrap())
+        .collect();
+    assert!((used[0] - 0.6).abs() < 1e-9, "{used:?}");
+    assert!((used[1] - 0.105).abs() < 1e-9, "{used:?}");
+    for ticket in tickets {
+        ticket.close(&mut pool);
+    }
+    let candidates = pool.candidates(&cold(1), "m", at(3));
+    let used = candidates[0].kv_utilisation.unwrap();
+    assert!((used - 0.1).abs() < 1e-9, "{used}");
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use inline_epp::config::{Config, PoolConfig};
+use inline_epp::config::{Config, DiscoveryConfig, PoolConfig};
 use serde_json::Value;
 
 use super::Warning;
@@ -72,8 +72,30 @@ fn cluster(
         let text = format!("no override_host policy reads {header}: picks are ignored");
         warnings.push(warning(format!("{at}.load_balancing_policy"), text));
     }
-    warnings.extend(endpoints(&at, cluster, pool));
+    match &pool.discovery {
+        Some(discovery) => warnings.extend(unknown(bootstrap, plugin, pool, discovery)),
+        None => warnings.extend(endpoints(&at, cluster, pool)),
+    }
     warnings
+}
+
+/// The clusters of `discovery` that the bootstrap does not have.
+fn unknown(
+    bootstrap: &Bootstrap<'_>,
+    plugin: &Plugin<'_>,
+    pool: &PoolConfig,
+    discovery: &DiscoveryConfig,
+) -> Vec<Warning> {
+    if bootstrap.has_dynamic_clusters() {
+        return Vec::new();
+    }
+    let sources = discovery.sources.iter().map(|source| &source.cluster);
+    let needed = core::iter::once(&discovery.admin_cluster).chain(sources);
+    let missing = needed.filter(|name| bootstrap.cluster(name).is_none());
+    let text = |name| format!("pool {}: discovery: no cluster {name}", pool.name);
+    missing
+        .map(|name| warning(plugin.at.clone(), text(name)))
+        .collect()
 }
 
 fn endpoints(at: &str, cluster: &Value, pool: &PoolConfig) -> Option<Warning> {

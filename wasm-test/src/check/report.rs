@@ -51,12 +51,27 @@ fn write_pool(out: &mut fmt::Formatter<'_>, pool: &PoolConfig, profiles: &[Strin
         .collect();
     writeln!(out, "  pool {}, cluster {}", pool.name, pool.cluster)?;
     writeln!(out, "    takes {}", requests(&pool.matcher))?;
-    writeln!(
-        out,
-        "    {} endpoints: {}",
-        endpoints.len(),
-        endpoints.join(", ")
-    )?;
+    if let Some(discovery) = &pool.discovery {
+        let sources = discovery.sources.iter();
+        let sources: Vec<&str> = sources.map(|source| source.cluster.as_str()).collect();
+        let sources = match sources.as_slice() {
+            [] => pool.cluster.clone(),
+            sources => sources.join(", "),
+        };
+        writeln!(
+            out,
+            "    endpoints from Envoy's host list of {sources}, read through {}",
+            discovery.admin_cluster
+        )?;
+    }
+    if pool.discovery.is_none() || !endpoints.is_empty() {
+        writeln!(
+            out,
+            "    {} endpoints: {}",
+            endpoints.len(),
+            endpoints.join(", ")
+        )?;
+    }
     let max_queue = if pool.endpoint_picker.is_some() {
         for profile in profiles {
             writeln!(out, "    {profile}")?;

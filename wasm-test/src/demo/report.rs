@@ -32,8 +32,7 @@ pub fn heading(options: &Options) -> String {
         "inline-epp demo: {conversations} conversations × {turns} turns, {in_flight} in flight, \
          seed {seed}; {servers} model servers behind a real Envoy.\n\
          The servers are simulated, and so are all times: preset {preset}, {time_scale} times as fast.\n\
-         Envoy runs with {WORKERS} worker: each worker has an index of its own, so with more of them \
-         each knows a part of the conversations only.\n"
+         Envoy runs with {WORKERS} workers, which share what they know.\n"
     )
 }
 

@@ -38,6 +38,11 @@ pub(super) struct Process {
 }
 
 impl Process {
+    /// Its number in the system.
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Starts Envoy in a folder of its own under `target/`, with one file for all that it logs.
     pub(super) fn spawn(launch: &Launch<'_>) -> io::Result<Self> {
         let runs = repository::path("target/envoy-runs");

@@ -103,6 +103,12 @@ impl Machine {
         self.store.data()
     }
 
+    /// Bytes of its memory, which never shrinks.
+    pub(super) fn memory_bytes(&mut self) -> usize {
+        let memory = self.instance.get_memory(&mut self.store, "memory");
+        memory.map_or(0, |memory| memory.data_size(&self.store))
+    }
+
     pub(super) fn guest_mut(&mut self) -> &mut Guest {
         self.store.data_mut()
     }

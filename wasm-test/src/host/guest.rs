@@ -184,6 +184,7 @@ impl Guest {
         Ok(bytes.get(start..end).unwrap_or_default().to_vec())
     }
 
+    /// As Envoy: bytes are put in the place of the buffer's start, or behind its end.
     pub(super) fn set_buffer(
         &mut self,
         buffer: u32,
@@ -195,9 +196,12 @@ impl Guest {
             return Err(Status::Unimplemented);
         }
         let body = self.stream()?.request_body.shown_mut();
-        let start = start.min(body.len());
-        let end = start.saturating_add(size).min(body.len());
-        body.splice(start..end, bytes.iter().copied());
+        let place = match start {
+            0 => 0..size.min(body.len()),
+            _ if start >= body.len() => body.len()..body.len(),
+            _ => return Err(Status::BadArgument),
+        };
+        body.splice(place, bytes.iter().copied());
         Ok(())
     }
 

@@ -65,6 +65,10 @@ impl Vm {
         self.machine.guest()
     }
 
+    pub(super) fn memory_bytes(&mut self) -> usize {
+        self.machine.memory_bytes()
+    }
+
     /// Runs a callback of `context`; a missing one is passed over.
     fn enter(&mut self, name: &str, context: u32, rest: &[u32]) -> Result<Option<u32>, Trapped> {
         let guest = self.machine.guest_mut();

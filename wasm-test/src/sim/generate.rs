@@ -45,40 +45,49 @@ pub async fn chat_completions(
 async fn generate(
     api: Api,
     instance: Arc<Instance>,
-    LogSeq(seq): LogSeq,
+    seq: LogSeq,
     headers: &HeaderMap,
     body: &[u8],
 ) -> Response {
-    let ask = match Ask::parse(api, &instance.config, headers, body) {
-        Ok(ask) => ask,
+    let (ask, exchange) = match begin(api, instance, seq, headers, body) {
+        Ok(begun) => begun,
         Err(error) => return error.into_response(),
     };
+    let envelope = envelope(&ask, headers);
+    match ask.stream {
+        Some(options) => exchange.streamed(ask, options, envelope),
+        None => exchange.whole(&ask, envelope).await,
+    }
+}
+
+/// Reads a body and hands its jobs to an engine.
+pub fn begin(
+    api: Api,
+    instance: Arc<Instance>,
+    LogSeq(seq): LogSeq,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<(Ask, Exchange), ApiError> {
+    let ask = Ask::parse(api, &instance.config, headers, body)?;
     let prompt_tokens = ask.prompt_tokens();
     instance
         .log
         .update(seq, |entry| entry.prompt_tokens = Some(prompt_tokens));
     let context = instance.config.context_tokens();
-    let rank = match rank(headers, instance.engines.all().len()) {
-        Ok(rank) => rank,
-        Err(error) => return error.into_response(),
-    };
+    let rank = rank(headers, instance.engines.all().len())?;
     let submitted = instance
         .engines
         .submit(rank, |sink| jobs(&ask, context, sink));
     let Ok(session) = submitted else {
-        return ApiError::busy().into_response();
+        return Err(ApiError::busy());
     };
-    let envelope = envelope(&ask, headers);
     let exchange = Exchange {
         instance,
         seq,
         reporter: (ask.prompts.len() - 1) * ask.n,
         session,
     };
-    match ask.stream {
-        Some(options) => exchange.streamed(ask, options, envelope),
-        None => exchange.whole(&ask, envelope).await,
-    }
+    Ok((ask, exchange))
 }
 
 /// The engine that `X-data-parallel-rank` pins; without a number in it, none.
@@ -149,7 +158,8 @@ fn envelope(ask: &Ask, headers: &HeaderMap) -> Envelope {
 }
 
 /// A request in the engine. Dropping it aborts the request.
-struct Exchange {
+#[derive(Debug)]
+pub struct Exchange {
     instance: Arc<Instance>,
     seq: u64,
     /// The choice whose hit is reported: the last prompt's first.
@@ -171,7 +181,17 @@ impl Exchange {
         Some(output)
     }
 
-    async fn whole(mut self, ask: &Ask, envelope: Envelope) -> Response {
+    async fn whole(self, ask: &Ask, envelope: Envelope) -> Response {
+        let block_size = self.instance.config.block_size as usize;
+        let (choices, reported) = self.collect(ask).await;
+        match response::body(ask, envelope, choices, reported, block_size) {
+            Ok(body) => ([(CONTENT_TYPE, "application/json")], body).into_response(),
+            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        }
+    }
+
+    /// Waits for all answers; also the cached tokens of the last prompt.
+    pub async fn collect(mut self, ask: &Ask) -> (Vec<Choice>, usize) {
         let mut choices = vec![Choice::default(); ask.prompts.len() * ask.n];
         if ask.echo {
             for (index, choice) in choices.iter_mut().enumerate() {
@@ -191,11 +211,7 @@ impl Exchange {
                 }
             }
         }
-        let block_size = self.instance.config.block_size as usize;
-        match response::body(ask, envelope, choices, reported, block_size) {
-            Ok(body) => ([(CONTENT_TYPE, "application/json")], body).into_response(),
-            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-        }
+        (choices, reported)
     }
 
     /// As with vLLM, the head goes out at once, even while the request waits in the queue.

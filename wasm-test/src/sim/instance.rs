@@ -13,6 +13,7 @@ use crate::sim::config::SimConfig;
 use crate::sim::engines::Engines;
 use crate::sim::exposition::without;
 use crate::sim::faults::{Faults, MetricsAnswer, Overrides};
+use crate::sim::further::ResponseStore;
 use crate::sim::log::RequestLog;
 use crate::sim::metrics;
 use crate::sim::stats::{Counters, Gauges};
@@ -25,6 +26,7 @@ pub struct Instance {
     pub engines: Engines,
     pub faults: Faults,
     pub log: Arc<RequestLog>,
+    pub responses: ResponseStore,
     /// Unix seconds.
     pub started: f64,
     scrapes: AtomicU64,
@@ -64,6 +66,7 @@ impl Instance {
             config,
             address,
             log,
+            responses: ResponseStore::default(),
             started: unix_seconds(),
             scrapes: AtomicU64::new(0),
             frozen: Mutex::new(None),

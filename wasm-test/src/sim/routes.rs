@@ -2,21 +2,23 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::Json;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use serde_json::{Value, json};
 
 use crate::sim::faults::Overrides;
+use crate::sim::further::Further;
 use crate::sim::generate::{chat_completions, completions};
 use crate::sim::inject::inject;
 use crate::sim::instance::{Instance, unix_seconds};
-use crate::sim::observe::observe;
+use crate::sim::observe::{LogSeq, observe};
 
 type Shared = State<Arc<Instance>>;
 
@@ -55,7 +57,23 @@ fn generations(instance: &Arc<Instance>) -> Router<Arc<Instance>> {
     Router::new()
         .route("/v1/completions", post(completions))
         .route("/v1/chat/completions", post(chat_completions))
+        .route("/v1/responses", further(Further::Responses))
+        .route("/v1/messages", further(Further::Messages))
+        .route("/v1/messages/count_tokens", further(Further::CountTokens))
+        .route("/v1/embeddings", further(Further::Embeddings))
+        .route("/inference/v1/generate", further(Further::VllmGenerate))
+        .route("/generate", further(Further::SglangGenerate))
         .route_layer(from_fn_with_state(Arc::clone(instance), inject))
+}
+
+/// A route of an API that is computed as another one.
+fn further(api: Further) -> MethodRouter<Arc<Instance>> {
+    post(
+        async move |State(instance): Shared,
+                    Extension(seq): Extension<LogSeq>,
+                    headers: HeaderMap,
+                    body: Bytes| api.answer(instance, seq, &headers, &body).await,
+    )
 }
 
 async fn health(State(instance): Shared) -> StatusCode {

@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use reqwest::header::HeaderMap;
-use reqwest::{RequestBuilder, Response, StatusCode};
+use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
+
+use crate::envoy::Envoy;
 
 /// A whole answer.
 #[derive(Debug, Clone)]
@@ -21,6 +23,20 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// Posts `body` on a connection of its own, so that any of Envoy's workers may get it.
+    ///
+    /// # Panics
+    /// When there is no whole answer.
+    pub async fn on_a_new_connection(envoy: &Envoy, path: &str, body: &Value) -> Self {
+        let client = Client::builder().pool_max_idle_per_host(0).build();
+        let request = client
+            .expect("a client")
+            .post(format!("{}{path}", envoy.url()))
+            .header("content-type", "application/json")
+            .body(body.to_string());
+        Self::to(request).await
+    }
+
     /// Sends `request` and reads the answer.
     ///
     /// # Panics

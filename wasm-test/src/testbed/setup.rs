@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use serde_json::{Value, json};
 
 use super::Testbed;
+use crate::artifact;
 use crate::envoy::{Builder, CANONICAL, Envoy};
 use crate::sim::{Preset, SimConfig, SimServer};
 
@@ -62,6 +63,26 @@ impl Setup {
         self
     }
 
+    /// Loads the module that traps on a request with the header `x-epp-trap`.
+    ///
+    /// # Panics
+    /// When it cannot be built.
+    #[must_use]
+    pub fn switchable(mut self) -> Self {
+        let module = artifact::switchable_module().expect("a module");
+        self.envoy = self.envoy.module(module);
+        self
+    }
+
+    /// Has each worker keep to itself.
+    #[must_use]
+    pub fn unshared(self) -> Self {
+        self.switchable().connection_manager(|manager| {
+            let vm = &mut manager["http_filters"][0]["typed_config"]["config"]["vm_config"];
+            vm["environment_variables"] = json!({ "key_values": { "EPP_UNSHARED": "1" } });
+        })
+    }
+
     /// Changes the plugin configuration.
     #[must_use]
     pub fn plugin(mut self, patch: impl Fn(&mut Value) + Send + Sync + 'static) -> Self {
@@ -100,6 +121,11 @@ impl Setup {
         self
     }
 
+    /// The Envoy alone, with `endpoints` behind it.
+    pub(super) fn envoy_for(self, endpoints: &[SocketAddr]) -> Builder {
+        self.envoy.endpoints(endpoints)
+    }
+
     /// Starts everything and waits until Envoy has scraped every server.
     ///
     /// # Panics
@@ -126,6 +152,7 @@ impl Setup {
         let envoy = self.envoy.endpoints(&endpoints).start().await;
         let envoy = envoy.expect("a start");
         Testbed {
+            endpoints,
             vms: envoy.vms_created().await.expect("a stat of the runtime"),
             servers,
             envoy,

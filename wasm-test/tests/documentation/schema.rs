@@ -4,13 +4,12 @@
 use std::fs;
 
 use inline_epp::config::Config;
-use inline_epp::flow::Router;
 use jsonschema::Validator;
 use serde_json::{Value, json};
 use wasm_test::schema::plugin_configuration;
 
 use super::readme::Fence;
-use super::{document, from_yaml, root};
+use super::{document, from_yaml, root, router};
 
 fn validator() -> Validator {
     jsonschema::draft202012::new(&plugin_configuration()).expect("a schema")
@@ -18,7 +17,7 @@ fn validator() -> Validator {
 
 fn is_accepted(config: &Value) -> bool {
     let parsed = Config::parse(config.to_string().as_bytes());
-    parsed.and_then(Router::new).is_ok()
+    parsed.and_then(router).is_ok()
 }
 
 #[test]
@@ -128,7 +127,7 @@ fn the_schema_accepts_what_the_module_accepts() {
             "schedulingProfiles": [{"name": "decode"}],
         })),
     ] {
-        let parsed = Config::parse(config.to_string().as_bytes()).and_then(Router::new);
+        let parsed = Config::parse(config.to_string().as_bytes()).and_then(router);
         assert!(parsed.is_ok(), "{:?}\n{config}", parsed.err());
         assert!(validator.is_valid(&config), "{config}");
     }

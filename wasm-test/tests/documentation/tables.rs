@@ -5,9 +5,11 @@ use std::fmt::Write;
 use inline_epp::config::{Config, KeyDoc, Kind, PendingCredit, keys, picker_keys};
 use inline_epp::flow::CONTROL_HEADERS;
 use inline_epp::prefix::BYTES_PER_ENTRY;
+use inline_epp::requesthandling::WINDOW_BYTES;
 use inline_epp::scheduling::{missing_types, plugin_types};
 use inline_epp::telemetry::{Reason, metric};
 use serde_json::{Value, json};
+use wasm_test::shapes::SHAPES;
 
 /// Each part with its name.
 pub fn all() -> Vec<(&'static str, String)> {
@@ -21,6 +23,7 @@ pub fn all() -> Vec<(&'static str, String)> {
         ("missing plugins", missing_plugins()),
         ("example scorer", example_scorer()),
         ("control headers", control_headers()),
+        ("shapes", shapes()),
         ("reasons", reasons()),
         ("metrics", metrics()),
         ("memory", memory()),
@@ -189,6 +192,22 @@ fn control_headers() -> String {
         })
 }
 
+/// `request_shapes` tests every row.
+fn shapes() -> String {
+    let mut table = Table::new(&["API", "what a body holds", "what of it is hashed"]);
+    let mut above = "";
+    for row in SHAPES {
+        let path = if row.path == above {
+            String::new()
+        } else {
+            format!("`{}`", row.path)
+        };
+        above = row.path;
+        table.row(&[path, row.shape.to_owned(), row.hashed.to_owned()]);
+    }
+    table.text
+}
+
 fn reasons() -> String {
     let mut table = Table::new(&["reason", "counted in", "when"]);
     for reason in Reason::ALL {
@@ -234,11 +253,11 @@ fn memory() -> String {
         "| what | bound | with the defaults |\n|---|---|---|\n\
          | prefix indexes of one worker | `limits.indexBytes`, shared evenly among the pools, {BYTES_PER_ENTRY} bytes an entry | {} MiB, {entries} entries |\n\
          | one open request | 8 bytes a block, `maxTokens` / `blockTokens` blocks, until the first byte of its answer | {blocks} blocks, {} KiB |\n\
-         | one request while it is decided | its body, up to `maxBufferedBytes`, and up to twice as much again for texts that JSON escapes and the list of them | {} KiB and up to {} KiB |\n",
+         | one request while it is decided | {} KiB of its body at a time, whatever its length, and 8 bytes a block | {} KiB |\n",
         config.limits.index_bytes >> 20,
         blocks * 8 / 1024,
-        config.max_buffered_bytes / 1024,
-        2 * config.max_buffered_bytes / 1024,
+        WINDOW_BYTES / 1024,
+        (WINDOW_BYTES + blocks as usize * 8) / 1024,
     )
 }
 

@@ -71,7 +71,7 @@ fn only_what_the_server_did_wrong_counts_against_it() {
     for (status, failures) in [(200, 0), (404, 0), (429, 0), (500, 1), (503, 1)] {
         let mut pool = pool(1, "");
         let ids = vec![EndpointId::new(0)];
-        let mut ticket = Ticket::open(&mut pool, ids, cold(1).blocks, at(1)).unwrap();
+        let mut ticket = Ticket::open(&mut pool, ids, &cold(1).blocks, at(1)).unwrap();
         ticket.served(&mut pool, answered(0, status), at(2));
         let expected = if failures == 0 { 1.0 } else { 2.0 / 3.0 };
         let health = pool.health(EndpointId::new(0), at(2));
@@ -84,7 +84,7 @@ fn only_what_the_server_did_wrong_counts_against_it() {
 fn endpoints_tried_in_vain_lose_health_and_so_does_one_that_breaks_off() {
     let mut pool = pool(3, "");
     let ids: Vec<EndpointId> = (0..3).map(EndpointId::new).collect();
-    let mut ticket = Ticket::open(&mut pool, ids, cold(1).blocks, at(1)).unwrap();
+    let mut ticket = Ticket::open(&mut pool, ids, &cold(1).blocks, at(1)).unwrap();
     let served = Served {
         failed_attempts: 2,
         ..answered(2, 200)

@@ -24,7 +24,7 @@ fn split() -> Pool {
         }
     }]}"#;
     let config = Config::parse(json.as_bytes()).unwrap();
-    Pool::new(config.pools[0].clone(), 1_000).unwrap()
+    Pool::new(config.pools[0].clone(), 1_000, alone()).unwrap()
 }
 
 /// Routes the prompt; its ticket.
@@ -32,12 +32,14 @@ fn send_split(pool: &mut Pool, prompt: &Chain) -> Ticket {
     let pick = pool.pick(prompt, "m", TieKey(1), 1, at(1));
     assert_eq!(pick.decision.ranking[0].endpoint, EndpointId::new(0));
     assert_eq!(pick.prefill, Some(EndpointId::new(1)));
-    let ticket = Ticket::open(pool, vec![EndpointId::new(0)], prompt.blocks.clone(), at(1));
-    ticket.unwrap().with_prefill(pool, pick.prefill, at(1))
+    let ticket = Ticket::open(pool, vec![EndpointId::new(0)], &prompt.blocks, at(1));
+    ticket
+        .unwrap()
+        .with_prefill(pool, pick.prefill, &prompt.blocks, at(1))
 }
 
 fn open(pool: &Pool) -> [u32; 2] {
-    [0, 1].map(|id| pool.in_flight.open_at(EndpointId::new(id)))
+    [0, 1].map(|id| pool.open_at(EndpointId::new(id)))
 }
 
 #[test]

@@ -1,0 +1,214 @@
+//! The endpoints as the plugins see them, for one request.
+
+use super::known::Known;
+use super::{Pool, block_count};
+use crate::datalayer::{EndpointId, EndpointMetrics};
+use crate::prefix::Chain;
+use crate::replication::Replica;
+use crate::requestcontrol::{InFlight, LoadGuard};
+use crate::scheduling::{AdapterFit, Candidate, Decision, Ranked, Request, Standing};
+use crate::time::Timestamp;
+
+impl Pool {
+    /// The endpoints a request may go to now: fit, not on standby, below the queue limit.
+    pub fn candidate_count(&self, now: Timestamp) -> usize {
+        let scoring = &self.config.scoring;
+        let all = self.replica(|replica| self.bare_candidates(replica, now).collect());
+        let mut all: Vec<Candidate> = all.unwrap_or_default();
+        mark_standby(&mut all, scoring.min_health);
+        let is_in = |one: &&Candidate| {
+            one.is_fit(scoring.min_health)
+                && one.standing == Standing::Active
+                && one.truly_waiting() < scoring.max_queue
+        };
+        all.iter().filter(is_in).count()
+    }
+
+    /// All endpoints with the attributes scorers read.
+    pub(super) fn candidates(
+        &mut self,
+        chain: &Chain,
+        model: &str,
+        now: Timestamp,
+    ) -> Vec<Candidate> {
+        let mut matched = core::mem::take(&mut self.matched);
+        // Otherwise, only the endpoints' lists tell adapters from base models.
+        let is_adapter = self.config.declares_adapter(model)
+            || self
+                .members
+                .iter()
+                .any(|(_, known)| known.has_loaded(model));
+        let is_listed = self.members.iter().any(|(_, known)| known.has_base(model));
+        let total_blocks = block_count(chain);
+        let found = self.replica(|replica| {
+            self.match_all(replica, chain, &mut matched);
+            let attach = |mut candidate: Candidate| {
+                let id = candidate.endpoint;
+                candidate.total_blocks = total_blocks;
+                candidate.matched_blocks = matched.get(id.index()).copied().unwrap_or(0);
+                let known = self.members.get(id);
+                let has_loaded = |known: &Known| known.has_loaded(model);
+                candidate.adapter_ready = !is_adapter || known.is_some_and(has_loaded);
+                candidate.serves_model =
+                    !is_listed || known.is_none_or(|known| known.may_serve(model));
+                let adapters = known.and_then(|known| known.metrics.adapters.as_ref());
+                candidate.adapter = AdapterFit::of(adapters, model);
+                candidate
+            };
+            let mut candidates: Vec<Candidate> =
+                self.bare_candidates(replica, now).map(attach).collect();
+            mark_standby(&mut candidates, self.config.scoring.min_health);
+            self.guard(replica.observer(), &mut candidates);
+            candidates
+        });
+        self.matched = matched;
+        found.unwrap_or_default()
+    }
+
+    /// How many blocks of `chain`'s prompts, each from its start, every endpoint holds.
+    fn match_all(&self, replica: &Replica<InFlight>, chain: &Chain, matched: &mut Vec<u32>) {
+        let credit = self.config.prefix.pending_credit;
+        let mut one = Vec::new();
+        matched.clear();
+        for prompt in chain.prompts() {
+            replica.index().matches(prompt, credit, &mut one);
+            matched.resize(one.len(), 0);
+            for (sum, blocks) in matched.iter_mut().zip(&one) {
+                *sum = sum.saturating_add(*blocks);
+            }
+        }
+    }
+
+    /// All endpoints, with nothing in their attributes that a prompt decides.
+    fn bare_candidates(
+        &self,
+        replica: &Replica<InFlight>,
+        now: Timestamp,
+    ) -> impl Iterator<Item = Candidate> {
+        let in_flight = replica.observer();
+        let members = self.members.iter();
+        members.map(move |(id, known)| self.bare_candidate(id, known, in_flight, now))
+    }
+
+    fn bare_candidate(
+        &self,
+        id: EndpointId,
+        known: &Known,
+        in_flight: &InFlight,
+        now: Timestamp,
+    ) -> Candidate {
+        let EndpointMetrics {
+            waiting, running, ..
+        } = known.metrics;
+        let slots = known
+            .endpoint
+            .max_running
+            .unwrap_or(self.config.scoring.max_running);
+        // Of a server that tells nothing, Envoy's own count is the best there is.
+        let freshness = match known.scraped_at {
+            Some(_) => known.freshness(now, &self.config),
+            None => self.config.health.stale_floor,
+        };
+        let tells_nothing = known.scraped_at.is_none() || freshness < 1.0;
+        let running = if tells_nothing {
+            running.max(known.status.active)
+        } else {
+            running
+        };
+        Candidate {
+            endpoint: id,
+            address_hash: known.address_hash,
+            matched_blocks: 0,
+            total_blocks: 0,
+            guarded: false,
+            waiting,
+            running,
+            own: in_flight.own(id, waiting, running),
+            max_running: slots.saturating_mul(known.metrics.engines.max(1)).max(1),
+            kv_utilisation: known.kv_utilisation(in_flight.own_tokens(id)),
+            gpu_utilisation: known.metrics.gpu_utilisation,
+            health: known.health(now, &self.config),
+            fitness: known.fitness(now, &self.config),
+            freshness,
+            tier: known.status.tier,
+            standing: if known.status.condition.is_usable() {
+                Standing::Active
+            } else {
+                Standing::Excluded
+            },
+            adapter_ready: true,
+            serves_model: true,
+            adapter: AdapterFit::Full,
+            labels: known.endpoint.labels.clone(),
+            signals: known.metrics.signals,
+        }
+    }
+
+    /// Puts an unfit endpoint whose turn has come before all others, which then take over if it
+    /// fails.
+    pub(super) fn probe(
+        &mut self,
+        decision: &mut Decision,
+        request: &Request,
+        candidates: &[Candidate],
+        now: Timestamp,
+    ) {
+        let count = request.attempts;
+        let min_health = self.config.scoring.min_health;
+        let due = candidates.iter().find(|candidate| {
+            let known = self.members.get(candidate.endpoint);
+            !candidate.is_fit(min_health)
+                && known.is_some_and(|known| known.probe_is_due(now))
+                && self.scheduler.is_for(request, candidate)
+        });
+        // Alone it would be no probe but the whole list; and with nobody fit all get requests.
+        let (Some(due), None) = (due, decision.exception) else {
+            return;
+        };
+        if count < 2 || decision.ranking.is_empty() {
+            return;
+        }
+        if let Some(known) = self.members.get_mut(due.endpoint) {
+            known.probed = Some(now);
+        }
+        let among: Vec<&Candidate> = candidates.iter().collect();
+        let scores = self.scheduler.composites(request, &among);
+        let score = candidates.iter().zip(scores).find(|(one, _)| *one == due);
+        let probe = Ranked {
+            endpoint: due.endpoint,
+            score: score.map_or(0.0, |(_, score)| score),
+        };
+        let others = core::mem::take(&mut decision.ranking);
+        decision.ranking = core::iter::once(probe).chain(others).take(count).collect();
+    }
+
+    /// Closes the load guard where too much is open.
+    fn guard(&self, in_flight: &InFlight, candidates: &mut [Candidate]) {
+        let scoring = &self.config.scoring;
+        let in_use = |one: &&Candidate| {
+            one.can_serve(scoring.min_health) && one.standing == Standing::Active
+        };
+        let in_use = || candidates.iter().filter(in_use);
+        let count = u32::try_from(in_use().count()).unwrap_or(u32::MAX);
+        let open = in_use()
+            .map(|one| in_flight.open_at(one.endpoint))
+            .fold(0, u32::saturating_add);
+        let guard = LoadGuard::new(scoring.guard_floor, scoring.guard_ratio, open, count);
+        for candidate in candidates {
+            candidate.guarded = guard.holds(in_flight.open_at(candidate.endpoint));
+        }
+    }
+}
+
+/// Marks those that are not needed while others of a lower tier are fit.
+fn mark_standby(candidates: &mut [Candidate], min_health: f64) {
+    let fit = candidates.iter().filter(|one| one.can_serve(min_health));
+    let Some(active) = fit.map(|one| one.tier).min() else {
+        return;
+    };
+    for candidate in candidates {
+        if candidate.standing == Standing::Active && candidate.tier > active {
+            candidate.standing = Standing::Standby;
+        }
+    }
+}

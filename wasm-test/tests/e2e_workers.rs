@@ -1,0 +1,193 @@
+//! Several workers, each with a VM of its own, that route from one state.
+
+use std::collections::BTreeSet;
+
+use futures_util::future::join_all;
+use reqwest::Client;
+use serde_json::json;
+use wasm_test::sim::{Hold, Overrides};
+use wasm_test::testbed::{Answer, COMPLETIONS, Setup, Testbed, completion, eventually, prompt};
+
+const WORKERS: usize = 4;
+
+fn testbed(servers: usize) -> Setup {
+    Testbed::with_servers(servers).workers(WORKERS)
+}
+
+/// Asks for all at once, each on a connection of its own.
+async fn ask_all(testbed: &Testbed, prompts: impl IntoIterator<Item = String>) -> Vec<Answer> {
+    let one = async |prompt: String| testbed.complete_anew(&prompt).await;
+    join_all(prompts.into_iter().map(one)).await
+}
+
+#[tokio::test]
+async fn a_conversation_that_changes_worker_is_recognised() {
+    let testbed = testbed(4).start().await;
+    for number in 0..12 {
+        let mut words = prompt(&format!("conversation {number}"), 2_000);
+        let first = testbed.complete_anew(&words).await;
+        for turn in 0..3 {
+            words.push_str(&prompt(&format!("turn {turn}"), 300));
+            let next = testbed.complete_anew(&words).await;
+            assert_eq!(
+                next.server(),
+                first.server(),
+                "conversation {number}, turn {turn}"
+            );
+            assert!(next.cache_match().0 >= 7, "{:?}", next.cache_match());
+        }
+    }
+    testbed.assert_no_vm_lost().await;
+}
+
+#[tokio::test]
+async fn a_burst_of_cold_prompts_spreads_over_idle_servers() {
+    let testbed = testbed(16).start().await;
+    let mut lowest = usize::MAX;
+    let mut highest = 0;
+    for round in 0..4 {
+        let prompts = (0..48).map(|number| prompt(&format!("cold {round} {number}"), 1_000));
+        hold(&testbed);
+        let answers = held(&testbed, prompts, 48).await;
+        let shares = testbed.shares(&answers);
+        lowest = lowest.min(*shares.iter().min().unwrap());
+        highest = highest.max(*shares.iter().max().unwrap());
+        assert_eq!(shares.iter().sum::<usize>(), 48);
+    }
+    assert!(lowest >= 2 && highest <= 4, "{lowest} to {highest}");
+}
+
+/// Has every server keep its answers.
+fn hold(testbed: &Testbed) {
+    for server in testbed.servers() {
+        server.set_overrides(Overrides {
+            hold: Hold::Generations,
+            ..Overrides::default()
+        });
+    }
+}
+
+/// Asks for `prompts` while answers are held, until all `count` are at the servers.
+async fn held(
+    testbed: &Testbed,
+    prompts: impl IntoIterator<Item = String>,
+    count: usize,
+) -> Vec<Answer> {
+    let received = || -> usize {
+        testbed
+            .servers()
+            .iter()
+            .map(|server| server.log().len())
+            .sum()
+    };
+    let before = received();
+    let release = async {
+        eventually("all to be sent", async || {
+            (received() >= before + count).then_some(())
+        })
+        .await;
+        for server in testbed.servers() {
+            server.set_overrides(Overrides::default());
+        }
+    };
+    let (answers, ()) = tokio::join!(ask_all(testbed, prompts), release);
+    testbed.nothing_in_flight().await;
+    answers
+}
+
+#[tokio::test]
+async fn a_burst_with_one_known_prefix_leaves_no_server_alone() {
+    let testbed = testbed(4).start().await;
+    let prefix = prompt("everybody knows this", 6_000);
+    let warm = testbed.complete_anew(&prefix).await.server();
+    testbed.metrics_taken_over().await;
+    hold(&testbed);
+    let prompts =
+        (0..50).map(|number| format!("{prefix}{}", prompt(&format!("end {number}"), 100)));
+    let answers = held(&testbed, prompts, 50).await;
+    let shares = testbed.shares(&answers);
+    let at = testbed.index_of(warm);
+    for (index, share) in shares.iter().enumerate() {
+        let expected = if index == at { 18..=22 } else { 8..=12 };
+        assert!(expected.contains(share), "{shares:?}, warm is {at}");
+    }
+}
+
+#[tokio::test]
+async fn balanced_spreads_conversations_that_share_an_unseen_beginning() {
+    let testbed = testbed(4)
+        .pool(|pool| pool["scoring"] = json!({ "preset": "balanced" }))
+        .start()
+        .await;
+    let system = prompt("a long system prompt", 6_000);
+    hold(&testbed);
+    let prompts =
+        (0..12).map(|number| format!("{system}{}", prompt(&format!("user {number}"), 200)));
+    let answers = held(&testbed, prompts, 12).await;
+    let shares = testbed.shares(&answers);
+    assert!(
+        shares.iter().all(|share| (2..=4).contains(share)),
+        "{shares:?}"
+    );
+}
+
+#[tokio::test]
+async fn one_worker_scrapes_for_all() {
+    let testbed = testbed(2).start().await;
+    // Every worker has had requests.
+    ask_all(
+        &testbed,
+        (0..40).map(|number| prompt(&format!("hello {number}"), 300)),
+    )
+    .await;
+    let scrapes = || -> Vec<u64> {
+        testbed
+            .servers()
+            .iter()
+            .map(|server| server.state().scrapes)
+            .collect()
+    };
+    let before = scrapes();
+    let since = std::time::Instant::now();
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    let intervals = since.elapsed().as_secs_f64() / 0.2;
+    for (before, after) in before.iter().zip(scrapes()) {
+        let count = (after - before) as f64;
+        assert!(count <= intervals + 2.0, "{count} in {intervals}");
+        assert!(count >= intervals / 3.0, "{count} in {intervals}");
+    }
+}
+
+#[tokio::test]
+async fn aborts_and_resets_leave_nothing_in_flight_at_any_worker() {
+    let testbed = testbed(2).start().await;
+    hold(&testbed);
+    let clients: Vec<_> = (0..40)
+        .map(|number| {
+            let client = Client::builder().pool_max_idle_per_host(0).build().unwrap();
+            let body = completion(&prompt(&format!("abort {number}"), 500)).to_string();
+            let url = format!("{}{COMPLETIONS}", testbed.envoy().url());
+            tokio::spawn(client.post(url).body(body).send())
+        })
+        .collect();
+    eventually("requests in flight", async || {
+        (testbed.in_flight().await.iter().sum::<u64>() == 40).then_some(())
+    })
+    .await;
+    for client in clients {
+        client.abort();
+    }
+    testbed.nothing_in_flight().await;
+    for server in testbed.servers() {
+        server.set_overrides(Overrides::default());
+    }
+    let workers: BTreeSet<_> = ask_all(&testbed, (0..8).map(|n| prompt(&format!("{n}"), 300)))
+        .await
+        .iter()
+        .map(|answer| answer.status)
+        .collect();
+    assert_eq!(workers.len(), 1);
+    let gaps = testbed.metric("epp_replica_gap_total", &[]).await;
+    assert_eq!(gaps, Some(0));
+    assert_eq!(testbed.metric("epp_log_untold_total", &[]).await, Some(0));
+}
