@@ -45,7 +45,9 @@ async fn conversations_stay_on_their_servers_and_round_robin_scatters_them() {
             assert!(figures.hit_ratio <= ideal + 1e-9, "{line}");
             assert!(figures.ttft_mean_ms > 0.0 && figures.ttft_p99_ms >= figures.ttft_mean_ms);
         }
-        assert_eq!(round_robin.turns_per_server, [10; 4], "{line}");
+        // Each worker takes turns of its own.
+        let turns = &round_robin.turns_per_server;
+        assert!(turns.iter().all(|turns| (7..=13).contains(turns)), "{line}");
         assert_eq!(
             (inline_epp.not_picked, inline_epp.not_as_picked),
             (0, 0),
@@ -87,7 +89,7 @@ fn the_command_writes_its_figures_and_succeeds_when_all_checks_hold() {
         "hit ratio, servers' counters",
         "time to first token, p99",
         "all times: preset a100-8b, 20 times as fast",
-        "Envoy runs with 1 worker",
+        "Envoy runs with 2 workers",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

@@ -1,11 +1,10 @@
 //! Several workers, each with a VM of its own, that route from one state.
 
-use std::collections::BTreeSet;
-
 use futures_util::future::join_all;
-use reqwest::Client;
 use serde_json::json;
-use wasm_test::sim::{Hold, Overrides};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use wasm_test::sim::{Hold, Overrides, Reset, ResetPoint};
 use wasm_test::testbed::{Answer, COMPLETIONS, Setup, Testbed, completion, eventually, prompt};
 
 const WORKERS: usize = 4;
@@ -158,36 +157,69 @@ async fn one_worker_scrapes_for_all() {
     }
 }
 
+/// Sends the headers of a completion and `part` of its body, on a connection of its own.
+async fn begin(testbed: &Testbed, number: usize, whole: bool) -> TcpStream {
+    let body = completion(&prompt(&format!("abort {number}"), 500)).to_string();
+    let length = body.len() + if whole { 0 } else { 100 };
+    let request = format!(
+        "POST {COMPLETIONS} HTTP/1.1\r\nhost: test\r\ncontent-type: application/json\r\n\
+         content-length: {length}\r\n\r\n{body}"
+    );
+    let address = testbed.envoy().address();
+    let mut stream = TcpStream::connect(address).await.expect("a connection");
+    stream.write_all(request.as_bytes()).await.expect("written");
+    stream
+}
+
 #[tokio::test]
-async fn aborts_and_resets_leave_nothing_in_flight_at_any_worker() {
+async fn a_thousand_aborts_leave_nothing_in_flight_at_any_worker() {
+    const AT_ONCE: usize = 50;
     let testbed = testbed(2).start().await;
     hold(&testbed);
-    let clients: Vec<_> = (0..40)
-        .map(|number| {
-            let client = Client::builder().pool_max_idle_per_host(0).build().unwrap();
-            let body = completion(&prompt(&format!("abort {number}"), 500)).to_string();
-            let url = format!("{}{COMPLETIONS}", testbed.envoy().url());
-            tokio::spawn(client.post(url).body(body).send())
+    for round in 0..10 {
+        let number = |one: usize| round * AT_ONCE + one;
+        let sent = join_all((0..AT_ONCE).map(|one| begin(&testbed, number(one), true))).await;
+        let held = join_all((0..AT_ONCE).map(|one| begin(&testbed, number(one), false))).await;
+        eventually("requests in flight", async || {
+            let open = testbed.in_flight().await.iter().sum::<u64>();
+            (open == AT_ONCE as u64).then_some(())
         })
-        .collect();
-    eventually("requests in flight", async || {
-        (testbed.in_flight().await.iter().sum::<u64>() == 40).then_some(())
-    })
-    .await;
-    for client in clients {
-        client.abort();
+        .await;
+        drop((sent, held));
+        testbed.nothing_in_flight().await;
+    }
+    nothing_was_missed(&testbed).await;
+}
+
+#[tokio::test]
+async fn two_hundred_resets_of_servers_leave_nothing_in_flight_at_any_worker() {
+    let testbed = testbed(2).start().await;
+    for server in testbed.servers() {
+        server.set_overrides(Overrides {
+            reset: Some(Reset {
+                at: ResetPoint::AfterChunks(2),
+                times: None,
+            }),
+            ..Overrides::default()
+        });
+    }
+    for round in 0..4 {
+        let streams = (0..50).map(async |number| {
+            let mut body = completion(&prompt(&format!("reset {round} {number}"), 500));
+            body["stream"] = json!(true);
+            body["max_tokens"] = json!(50);
+            let answer = Answer::on_a_new_connection(testbed.envoy(), COMPLETIONS, &body).await;
+            assert!(answer.broken_off);
+        });
+        join_all(streams).await;
     }
     testbed.nothing_in_flight().await;
-    for server in testbed.servers() {
-        server.set_overrides(Overrides::default());
-    }
-    let workers: BTreeSet<_> = ask_all(&testbed, (0..8).map(|n| prompt(&format!("{n}"), 300)))
-        .await
-        .iter()
-        .map(|answer| answer.status)
-        .collect();
-    assert_eq!(workers.len(), 1);
-    let gaps = testbed.metric("epp_replica_gap_total", &[]).await;
-    assert_eq!(gaps, Some(0));
+    let resets = testbed.metric("epp_upstream_reset_total", &[]).await;
+    assert_eq!(resets, Some(200));
+    nothing_was_missed(&testbed).await;
+}
+
+async fn nothing_was_missed(testbed: &Testbed) {
+    assert_eq!(testbed.metric("epp_replica_gap_total", &[]).await, Some(0));
     assert_eq!(testbed.metric("epp_log_untold_total", &[]).await, Some(0));
 }
