@@ -31,7 +31,8 @@ fn ask(gateway: &FakeGateway, worker: usize, text: &str) -> Exchange {
 
 /// The composite score of a cold prompt: 0.40, less what waits.
 fn cold_score(gateway: &FakeGateway, worker: usize) -> String {
-    let name = format!("cold at {:?}", gateway.host().now());
+    // What one worker was asked all others know.
+    let name = format!("cold at {worker} and {:?}", gateway.host().now());
     let exchange = ask(gateway, worker, &prompt(&name, 300));
     exchange.header("x-epp-score").expect("a score").to_owned()
 }
@@ -259,7 +260,10 @@ fn hostile_bytes_in_shared_data_change_nothing_for_long() {
     gateway.set_waiting(0, 10);
     gateway.set_waiting(1, 10);
     gateway.host().advance(INTERVAL * 2);
-    let keys = gateway.host().shared_keys();
+    // One slot of the log stands for all.
+    let is_further_slot = |key: &String| key.contains("/log/") && !key.ends_with("/0");
+    let mut keys = gateway.host().shared_keys();
+    keys.retain(|key| !is_further_slot(key));
     assert!(keys.len() >= 2, "a lease and a snapshot: {keys:?}");
     let own = |key: &str| gateway.host().shared_value(key).expect("a value");
     let values: Vec<Vec<u8>> = keys.iter().map(|key| own(key)).collect();
@@ -314,16 +318,21 @@ fn a_new_configuration_is_for_new_streams_and_old_ones_end_as_they_began() {
     let response = Response::by(gateway.servers()[0], 200);
     let shown = old.respond(&response, false).expect("headers");
     assert!(shown.iter().any(|(name, _)| name == b"x-epp-reason"));
+    // The leader sets the gauge with its ticks.
+    host.advance(INTERVAL / 5);
     assert_eq!(of_pod(&gateway, "epp_inflight_requests"), 1);
     old.response_body(b"{}", true);
     old.finish();
+    host.advance(INTERVAL / 5);
     assert_eq!(of_pod(&gateway, "epp_inflight_requests"), 0);
 
-    // Both have blocks: three of the old one, one of the new.
+    // Both add to what is known of the pool: three blocks and one.
     host.advance(INTERVAL);
     assert_eq!(host.metric("epp_prefix_tree_nodes", &labels), Some(4));
+    // And what is known of the pool stays when the old one goes.
     host.end_drain();
-    assert_eq!(host.metric("epp_prefix_tree_nodes", &labels), Some(1));
+    host.advance(INTERVAL);
+    assert_eq!(host.metric("epp_prefix_tree_nodes", &labels), Some(4));
     host.advance(INTERVAL * 3);
     let before = gateway.scrapes(0);
     host.advance(INTERVAL * 10);
