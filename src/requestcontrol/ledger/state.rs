@@ -15,6 +15,8 @@ pub(super) struct State {
     pub(super) heartbeats: Heartbeats,
     /// Entries lost and not yet reported.
     pub(super) lost: u64,
+    /// Blocks were missed, and the checkpoint not read since.
+    pub(super) misses_blocks: bool,
     /// Snapshots published so far.
     pub(super) published: u64,
     /// Others think that this VM is gone. With the leases of it that were closed.
@@ -35,6 +37,7 @@ impl State {
             pools: Vec::new(),
             heartbeats: Heartbeats::default(),
             lost: 0,
+            misses_blocks: false,
             // Whatever was published before is new to this VM.
             published: 1,
             closed_on_us: Vec::new(),
@@ -123,6 +126,7 @@ impl Follower for State {
 
     fn lost(&mut self, entries: u64) {
         self.lost = self.lost.saturating_add(entries);
+        self.misses_blocks = true;
         self.published = self.published.saturating_add(1);
         for one in &mut self.pools {
             one.replica.lost_entries(self.me);

@@ -281,7 +281,17 @@ fn a_vm_that_comes_late_learns_what_the_ring_no_longer_holds() {
 fn a_vm_that_was_lapped_counts_it_and_learns_what_it_missed() {
     let shared = SharedData::default();
     let (mut leader, mut idle) = (vm(1, &shared), vm(2, &shared));
-    upkeep(&mut idle, &shared, 0, false);
+    // Both have read what checkpoint there was.
+    for seconds in 0..5 {
+        upkeep(&mut leader, &shared, seconds, true);
+        upkeep(&mut idle, &shared, seconds, false);
+    }
+    let first = send(&mut leader, 1, 0, &chain(9_000_000, 2));
+    leader.finish(first);
+    for _ in 0..30 {
+        upkeep(&mut leader, &shared, 5, true);
+        upkeep(&mut idle, &shared, 5, false);
+    }
     let old = send(&mut leader, 3, 0, &chain(5_000_000, 2));
     idle.catch_up();
     for number in 0..100 {

@@ -27,8 +27,6 @@ const CHUNKS_PER_CALL: usize = 4;
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     last_alive: Option<Timestamp>,
-    /// Signs of life that a table told of.
-    heard: Vec<(VmId, Timestamp)>,
     /// Of each pool that is not complete yet.
     loaders: BTreeMap<PoolKey, Loader>,
     /// Pools whose checkpoint was read, or of which there is nothing to read.
@@ -105,6 +103,7 @@ impl Ledger {
     }
 
     fn learn_leases(&mut self, leads: bool, board: &dyn Board) {
+        let mut heard = Vec::new();
         for replica in self.state.replicas_mut() {
             if !replica.awaits_leases() {
                 continue;
@@ -112,9 +111,7 @@ impl Ledger {
             let table = board.get(&board::leases(replica.pool()));
             let table = table.and_then(|bytes| lease_table::decode(&bytes));
             let took = table.is_some_and(|table| {
-                for &(vm, at) in &table.heartbeats {
-                    self.upkeep.heard.push((vm, at));
-                }
+                heard.extend_from_slice(&table.heartbeats);
                 replica.load_leases(&table)
             });
             // Who leads is the one whose table the others wait for.
@@ -122,7 +119,7 @@ impl Ledger {
                 replica.await_no_leases();
             }
         }
-        for (vm, at) in core::mem::take(&mut self.upkeep.heard) {
+        for (vm, at) in heard {
             self.state.heartbeats.heard(vm, at);
         }
     }
@@ -131,6 +128,10 @@ impl Ledger {
     fn learn_blocks(&mut self, leads: bool, board: &dyn Board) {
         let mut budget = CHUNKS_PER_CALL;
         let progress = &mut self.upkeep;
+        if core::mem::take(&mut self.state.misses_blocks) {
+            progress.loaded.clear();
+            progress.loaders.clear();
+        }
         for replica in self.state.replicas_mut() {
             let pool = replica.pool();
             if progress.loaded.contains(&pool) {
