@@ -127,13 +127,15 @@ impl Running {
         let pools = config.pools.iter();
         let snapshots: Vec<SharedSnapshot> =
             pools.map(|pool| SharedSnapshot::new(&pool.name)).collect();
+        let names = config.pools.iter().map(|pool| pool.name.as_str());
+        let leadership = Leadership::new(fingerprint, names, entropy.vm, lease);
         let mut metrics = Metrics::new(config);
         metrics.follow_members(&router);
         Self {
             scraper,
             discovery,
             checker,
-            leadership: Leadership::new(fingerprint, entropy.vm, lease),
+            leadership,
             ledger,
             publications: None,
             unpublished: vec![false; snapshots.len()],

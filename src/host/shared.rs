@@ -11,8 +11,8 @@ use crate::time::Timestamp;
 /// Keys this module writes start like this; the number changes with any encoding behind it.
 pub(super) const PREFIX: &str = "inline-epp/3";
 
-/// Holds the key of the newest configuration's lease.
-const NEWEST: &str = "inline-epp/3/newest";
+/// No lease lasts longer: two of the longest scrape intervals.
+const LONGEST_LEASE: Duration = Duration::from_mins(20);
 
 /// Attempts to count on while other VMs start at the same moment.
 const ATTEMPTS: u32 = 64;
@@ -37,39 +37,54 @@ pub(super) fn unique_number() -> Option<u64> {
 /// This VM's claim to scrape for all.
 pub(super) struct Leadership {
     key: String,
+    /// For each pool, where the key of its newest configuration's lease is.
+    newest: Vec<String>,
     me: u64,
     duration: Duration,
 }
 
 impl Leadership {
-    /// For VMs of one configuration, told by its `fingerprint`.
-    pub(super) fn new(fingerprint: u64, me: u64, duration: Duration) -> Self {
+    /// For VMs of one configuration, told by its `fingerprint`, with these pools.
+    pub(super) fn new<'a>(
+        fingerprint: u64,
+        pools: impl Iterator<Item = &'a str>,
+        me: u64,
+        duration: Duration,
+    ) -> Self {
         Self {
             key: format!("{PREFIX}/lease/{fingerprint:016x}"),
+            newest: pools
+                .map(|pool| format!("{PREFIX}/newest/{pool}"))
+                .collect(),
             me,
             duration,
         }
     }
 
-    /// Makes this configuration the newest: those before it do not lead any more while it has a
-    /// leader.
+    /// Makes this configuration the newest of its pools: those before it do not lead any more while
+    /// it has a leader.
     pub(super) fn is_newest(&self) {
-        if let Err(error) = abi::set_shared_data(NEWEST, self.key.as_bytes(), 0) {
-            log::debug!("cannot tell that this configuration is the newest: {error:?}");
+        for pool in &self.newest {
+            if let Err(error) = abi::set_shared_data(pool, self.key.as_bytes(), 0) {
+                log::debug!("cannot tell that this configuration is the newest: {error:?}");
+            }
         }
     }
 
-    /// Whether a newer configuration has a leader. One that was refused after all has none.
+    /// Whether newer configurations with leaders have all its pools. One that was refused after all
+    /// has no leader, and one of another listener has other pools.
     fn is_superseded(&self, now: Timestamp) -> bool {
-        let newest = abi::shared_data(NEWEST).unwrap_or_default().0;
-        let Ok(newest) = core::str::from_utf8(&newest) else {
-            return false;
-        };
-        if newest == self.key || !newest.starts_with(PREFIX) {
-            return false;
-        }
-        let (bytes, _) = abi::shared_data(newest).unwrap_or_default();
-        lease::decode(&bytes).is_some_and(|lease| lease.until > now)
+        self.newest.iter().all(|pool| {
+            let newest = abi::shared_data(pool).unwrap_or_default().0;
+            let newest = core::str::from_utf8(&newest).unwrap_or_default();
+            if newest == self.key || !newest.starts_with(PREFIX) {
+                return false;
+            }
+            let (bytes, _) = abi::shared_data(newest).unwrap_or_default();
+            let lease = lease::decode(&bytes);
+            // One that ends later than any leader's was not written by one.
+            lease.is_some_and(|lease| now < lease.until && lease.until <= now.after(LONGEST_LEASE))
+        })
     }
 
     /// Whether this VM leads now; claims and renews the lease where it can. `serves` says whether it

@@ -292,3 +292,36 @@ async fn fifty_configuration_updates_take_no_memory() {
         VmReloads::default()
     );
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn listeners_with_pools_of_their_own_are_all_scraped() {
+    let testbed = Testbed::with_servers(2)
+        .bootstrap(|tree| {
+            let listeners = tree["static_resources"]["listeners"]
+                .as_array_mut()
+                .unwrap();
+            let mut second = listeners[0].clone();
+            second["name"] = json!("second");
+            let manager = &mut second["filter_chains"][0]["filters"][0]["typed_config"];
+            let filter = &mut manager["http_filters"][0]["typed_config"]["config"];
+            filter["configuration"]["value"]["pools"][0]["name"] = json!("second");
+            listeners.push(second);
+        })
+        .start()
+        .await;
+    // One configuration came after the other; neither takes the other's place.
+    for pool in ["llama", "second"] {
+        let labels = [("pool", pool), ("result", "ok")];
+        let count = async || {
+            testbed
+                .metric("epp_scrapes_total", &labels)
+                .await
+                .unwrap_or(0)
+        };
+        let before = count().await;
+        eventually(&format!("scrapes of {pool}"), async || {
+            (count().await >= before + 10).then_some(())
+        })
+        .await;
+    }
+}
