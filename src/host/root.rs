@@ -195,6 +195,7 @@ impl Running {
                 .zip(&mut self.unpublished)
                 .zip(router.pools());
             for ((shared, unpublished), pool) in pools {
+                pool.forget_strangers();
                 if core::mem::take(unpublished) {
                     shared.publish(&pool.snapshot());
                     pool.published();

@@ -170,8 +170,28 @@ impl Pool {
         self.ledger(|ledger, _| ledger.catch_up());
     }
 
-    /// Takes over Envoy's host list, as the one VM that reads it: who is not in it leaves with its blocks, who is new joins with
-    /// none, the others get its word. Hosts beyond the 4,096th are left out.
+    /// Drops what is known of endpoints that a configuration before this one had: should one come
+    /// back, nobody knows what its cache holds. For the VM that leads.
+    pub fn forget_strangers(&self) {
+        if self.config.discovery.is_some() && !self.follows_host_list {
+            // Who the members are is not known yet.
+            return;
+        }
+        let strangers = self.replica(|replica| {
+            let endpoints = replica.endpoints();
+            let strangers = endpoints.filter(|(address, id)| {
+                self.find(*address).is_none() && replica.index().blocks_at(*id) > 0
+            });
+            strangers.map(|(address, _)| address).collect::<Vec<_>>()
+        });
+        for address in strangers.unwrap_or_default() {
+            self.ledger(|ledger, key| ledger.removed(key, address));
+        }
+    }
+
+    /// Takes over Envoy's host list, as the one VM that reads it: who is not in it leaves with its
+    /// blocks, who is new joins with none, the others get its word. Hosts beyond the 4,096th are left
+    /// out.
     pub fn follow_host_list(&mut self, hosts: &[Member]) -> Followed {
         self.follow(hosts, |pool, address| {
             pool.ledger(|ledger, key| ledger.removed(key, address));

@@ -258,3 +258,29 @@ fn envoys_count_of_open_requests_stands_in_for_metrics_that_do_not_come() {
     pool.update(idle, at(1), &EndpointMetrics::default());
     assert!(load(&mut pool) < 1e-9);
 }
+
+#[test]
+fn what_is_known_of_an_endpoint_goes_with_its_configuration() {
+    let ledger = alone();
+    let with = |endpoints: &str| {
+        let json =
+            format!(r#"{{"pools":[{{"name":"p","cluster":"c","endpoints":[{endpoints}]}}]}}"#);
+        let config = Config::parse(json.as_bytes()).unwrap();
+        Pool::new(config.pools[0].clone(), 1_000, ledger.clone()).unwrap()
+    };
+    let (one, both) = (r#""10.0.0.1:8000""#, r#""10.0.0.1:8000","10.0.0.2:8000""#);
+    let mut first = with(both);
+    for last in [1, 2] {
+        answered_by(&mut first, last, &cold(u64::from(last))).close(&mut first);
+    }
+    let second = with(one);
+    drop(first);
+    second.forget_strangers();
+    let mut third = with(both);
+    drop(second);
+    assert_eq!(matched(&mut third, &cold(1)).iter().sum::<u32>(), 10);
+    assert_eq!(matched(&mut third, &cold(2)).iter().sum::<u32>(), 0);
+    // Of its own endpoints nothing is forgotten.
+    third.forget_strangers();
+    assert_eq!(matched(&mut third, &cold(1)).iter().sum::<u32>(), 10);
+}
