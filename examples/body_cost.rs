@@ -14,7 +14,7 @@ use core::hint::black_box;
 use std::time::{Duration, Instant};
 
 use inline_epp::prefix::{ChainBuilder, Seed};
-use inline_epp::requesthandling::{Api, ParseError, PromptSink, Request};
+use inline_epp::requesthandling::{Api, ParseError, Request};
 use serde::de::IgnoredAny;
 
 /// A sentence and its line break, as JSON.
@@ -105,36 +105,8 @@ fn read(body: &[u8]) -> bool {
 
 fn read_chain(mut body: &[u8]) -> Result<usize, ParseError> {
     let mut request = Request::read(Api::ChatCompletions, &mut body, false)?;
-    let mut blocks = Blocks(ChainBuilder::new(64, u32::MAX));
+    let mut blocks = ChainBuilder::new(64, u32::MAX);
     request.read_prompts(&mut blocks)?;
-    let chain = blocks.0.finish().chain(Seed::new("m", None));
+    let chain = blocks.finish().chain(Seed::new("m", None));
     Ok(chain.blocks.len())
-}
-
-struct Blocks(ChainBuilder);
-
-impl PromptSink for Blocks {
-    fn push(&mut self, bytes: &[u8]) {
-        self.0.push(bytes);
-    }
-
-    fn end_first_user_message(&mut self) {
-        self.0.mark_anchor();
-    }
-
-    fn end_prompt(&mut self) {
-        self.0.end_prompt();
-    }
-
-    fn mark(&mut self) {
-        self.0.mark();
-    }
-
-    fn end_mark(&mut self, kept: bool) {
-        self.0.end_mark(kept);
-    }
-
-    fn is_full(&self) -> bool {
-        self.0.is_full()
-    }
 }

@@ -32,9 +32,9 @@ impl Continued {
     /// The blocks of a request that goes on from the response that begins with `start`, none where
     /// it has no id.
     pub(super) fn blocks(self, start: &[u8]) -> Vec<BlockHash> {
-        let mut sink = Blocks(ChainBuilder::new(self.block_tokens, u32::MAX));
+        let mut sink = ChainBuilder::new(self.block_tokens, u32::MAX);
         continue_from(start, &mut sink);
-        sink.0.finish().chain(self.seed).blocks
+        sink.finish().chain(self.seed).blocks
     }
 }
 
@@ -106,9 +106,9 @@ fn name_of<'a>(request: &'a Request<'_>) -> Option<&'a str> {
 /// The blocks of all prompts; none where they could not be read to their end.
 fn contents(request: &mut Request<'_>, prefix: &PrefixConfig) -> (Contents, Option<ParseError>) {
     let max_blocks = prefix.max_tokens / prefix.block_tokens.max(1);
-    let mut sink = Blocks(ChainBuilder::new(prefix.block_tokens, max_blocks));
+    let mut sink = ChainBuilder::new(prefix.block_tokens, max_blocks);
     match request.read_prompts(&mut sink) {
-        Ok(()) => (sink.0.finish(), None),
+        Ok(()) => (sink.finish(), None),
         Err(error) => (Contents::default(), Some(error)),
     }
 }
@@ -139,30 +139,28 @@ fn reason(error: Option<ParseError>, is_empty: bool, truncated: bool) -> Reason 
 }
 
 /// Hashes the prompts of one request.
-struct Blocks(ChainBuilder);
-
-impl PromptSink for Blocks {
+impl PromptSink for ChainBuilder {
     fn push(&mut self, bytes: &[u8]) {
-        self.0.push(bytes);
+        self.push(bytes);
     }
 
     fn end_first_user_message(&mut self) {
-        self.0.mark_anchor();
+        self.mark_anchor();
     }
 
     fn end_prompt(&mut self) {
-        self.0.end_prompt();
+        self.end_prompt();
     }
 
     fn mark(&mut self) {
-        self.0.mark();
+        self.mark();
     }
 
     fn end_mark(&mut self, kept: bool) {
-        self.0.end_mark(kept);
+        self.end_mark(kept);
     }
 
     fn is_full(&self) -> bool {
-        self.0.is_full()
+        self.is_full()
     }
 }
