@@ -170,17 +170,6 @@ impl Running {
         ) else {
             return;
         };
-        // A leader reads as well: what its predecessor knew, until its own scrapes are back.
-        let publications = self.ledger.with(|ledger| ledger.publications());
-        if core::mem::replace(&mut self.publications, publications) != publications {
-            for (pool, shared) in self.snapshots.iter_mut().enumerate() {
-                if let (Some(snapshot), Some(pool)) = (shared.read_new(), router.pool_mut(pool)) {
-                    pool.apply(&snapshot, now);
-                }
-            }
-        }
-        metrics.follow_members(&router);
-        // Every VM follows what was told, so that the next leader does not tell it again.
         for pool in router.pools_mut() {
             for (address, condition) in pool.take_changes() {
                 if leads {
@@ -188,6 +177,18 @@ impl Running {
                 }
             }
         }
+        // A leader reads as well: what its predecessor knew, until its own scrapes are back.
+        let publications = self.ledger.with(|ledger| ledger.publications());
+        if core::mem::replace(&mut self.publications, publications) != publications {
+            for (pool, shared) in self.snapshots.iter_mut().enumerate() {
+                if let (Some(snapshot), Some(pool)) = (shared.read_new(), router.pool_mut(pool)) {
+                    pool.apply(&snapshot, now);
+                    // Who published it has told what is new in it.
+                    pool.take_changes();
+                }
+            }
+        }
+        metrics.follow_members(&router);
         if leads {
             let pools = self
                 .snapshots
