@@ -47,6 +47,7 @@ require rustup rustup
 require cc "gcc libc6-dev"
 require python3 "python3 python3-venv"
 require curl curl
+require node nodejs
 require promtool prometheus
 require shellcheck shellcheck
 for component in clippy rustfmt; do

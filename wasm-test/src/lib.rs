@@ -6,7 +6,7 @@ pub mod demo;
 pub mod envoy;
 pub mod host;
 pub mod prompts;
-mod repository;
+pub mod repository;
 pub mod scenario;
 pub mod schema;
 pub mod shapes;

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 /// The repository's root.
-pub(crate) fn root() -> &'static Path {
+pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .expect("wasm-test is a folder of the repository")
 }
 
 /// The file or folder at `relative` to the repository's root; an absolute path stays as it is.
-pub(crate) fn path(relative: impl AsRef<Path>) -> PathBuf {
+pub fn path(relative: impl AsRef<Path>) -> PathBuf {
     root().join(relative)
 }

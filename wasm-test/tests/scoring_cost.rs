@@ -1,37 +1,16 @@
 //! What scoring costs where the module runs: in wasm, beside hashing a prompt.
 
-use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use wasm_test::{artifact, repository};
 use wasmtime::{Caller, Engine, Extern, Linker, Module, Store};
 
 const WASI: &str = "wasi_snapshot_preview1";
 
 /// Hashing 17 KB takes 1.6 µs in V8, and scoring may take 10 µs.
 const BUDGET: f64 = 10.0 / 1.6;
-
-fn build() -> Vec<u8> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--release", "--locked", "--package", "inline-epp"])
-        .args(["--target", "wasm32-wasip1", "--example", "scoring_cost"])
-        .args(["--message-format", "json-render-diagnostics"])
-        .current_dir(root)
-        .output()
-        .expect("cargo runs");
-    let log = String::from_utf8_lossy(&built.stderr);
-    assert!(built.status.success(), "{log}");
-    let messages = String::from_utf8_lossy(&built.stdout);
-    let file = messages.lines().find_map(|message| {
-        let message: serde_json::Value = serde_json::from_str(message).ok()?;
-        let is_it = message["target"]["name"] == "scoring_cost";
-        let file = message["filenames"][0].as_str().filter(|_| is_it)?;
-        Some(file.to_owned())
-    });
-    std::fs::read(file.expect("cargo reports the file")).expect("readable")
-}
 
 /// The little-endian `u32` at `address` of the guest's memory.
 fn word(caller: &mut Caller<'_, ()>, address: u32) -> u32 {
@@ -99,11 +78,35 @@ fn run(wasm: &[u8]) -> String {
     printed
 }
 
+/// How many times the cost of the hash a decision's is, by what the program printed.
+fn ratio(printed: &str) -> f64 {
+    let mut words = printed.split_whitespace();
+    let found = words.find(|word| *word == "ratio").and(words.next());
+    let ratio = found.and_then(|ratio| ratio.parse().ok());
+    ratio.unwrap_or_else(|| panic!("no ratio in {printed:?}"))
+}
+
 #[test]
 fn eight_scorers_of_64_endpoints_cost_a_few_hashes_of_a_prompt() {
-    let printed = run(&build());
-    let ratio = printed.strip_prefix("ratio ").map(str::trim);
-    let ratio: f64 = ratio.and_then(|ratio| ratio.parse().ok()).expect(&printed);
+    let program = artifact::example("scoring_cost").expect("built");
+    let printed = run(&std::fs::read(program).expect("readable"));
+    let ratio = ratio(&printed);
     assert!(ratio < BUDGET, "{ratio} times the hash, {BUDGET} allowed");
-    println!("{ratio} times the hash of 17 KB");
+    println!("wasmtime: {printed}");
+}
+
+#[test]
+fn so_they_do_in_the_engine_that_envoy_uses() {
+    artifact::example("scoring_cost").expect("built");
+    let output = Command::new("node")
+        .args(["--no-warnings", "--no-liftoff"])
+        .args(["scripts/in-v8.mjs", "scoring_cost"])
+        .current_dir(repository::root())
+        .output()
+        .expect("node is needed: apt-get install nodejs");
+    assert!(output.status.success(), "{output:?}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let ratio = ratio(&printed);
+    assert!(ratio < BUDGET, "{ratio} times the hash, {BUDGET} allowed");
+    println!("V8: {printed}");
 }
