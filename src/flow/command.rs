@@ -51,6 +51,8 @@ pub enum Command {
     },
     /// Tell the operator, whatever the log level.
     Warn(String),
+    /// Tell who asked for everything, at `logLevel: trace`.
+    Trace(String),
     /// Count something.
     Count(Count),
 }

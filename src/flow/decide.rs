@@ -188,6 +188,7 @@ fn route(router: &mut Router, plan: Plan, now: Timestamp, commands: &mut Vec<Com
         commands.push(Command::SetRequestHeader(PREFILL_HEADER.into(), address));
     }
     count(&pick, pool, &model, reason, commands);
+    commands.extend(pick.explained.iter().cloned().map(Command::Trace));
     let debug = debug_headers.then(|| Debug::new(state, &pick, reason));
     let offered = pick.decision.ranking.iter().map(|ranked| ranked.endpoint);
     let blocks = if fills_cache {

@@ -2,7 +2,7 @@
 
 use super::delivery::BodyDelivery;
 use super::event::Headers;
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, LogLevel};
 use crate::prefix::BYTES_PER_ENTRY;
 use crate::requestcontrol::{LedgerHandle, Pool};
 
@@ -27,7 +27,10 @@ impl Router {
         let pools = pools
             .into_iter()
             .map(|pool| Pool::new(pool, entries, ledger.clone()));
-        let pools: Vec<Pool> = pools.collect::<Result<_, _>>()?;
+        let mut pools: Vec<Pool> = pools.collect::<Result<_, _>>()?;
+        if config.log_level == LogLevel::Trace {
+            pools.iter_mut().for_each(Pool::explain_picks);
+        }
         config.pools = pools.iter().map(|pool| pool.config().clone()).collect();
         Ok(Self {
             config,

@@ -207,7 +207,7 @@ impl Metrics {
             );
             record(
                 metrics.max_queue,
-                u64::from(pool.config().scoring.max_queue),
+                u64::from(pool.queue_limit().unwrap_or(0)),
             );
         }
     }

@@ -243,6 +243,10 @@ fn obey(shared: &Shared, command: Command) {
             log::warn!("inline-epp: {line}");
             Ok(())
         }
+        Command::Trace(line) => {
+            log::trace!("{line}");
+            Ok(())
+        }
         Command::Count(count) => {
             if let Ok(mut metrics) = shared.metrics.try_borrow_mut() {
                 metrics.count(&count);

@@ -37,6 +37,8 @@ pub struct Pool {
     /// Envoy's host list says who the members are.
     follows_host_list: bool,
     scheduler: Scheduler,
+    /// Picks come with what each scorer said.
+    explains: bool,
     /// Reused from request to request.
     matched: Vec<u32>,
 }
@@ -54,6 +56,9 @@ pub struct Pick {
     pub prefill: Option<EndpointId>,
     /// The model is an adapter that the first of the ranking has not loaded.
     pub loads_adapter: bool,
+    /// What the scorers said of those in the ranking, a line each; empty unless the pool
+    /// [`explains`](Pool::explain_picks).
+    pub explained: Vec<String>,
 }
 
 /// What a host list changed.
@@ -91,6 +96,7 @@ impl Pool {
             ledger,
             key,
             scheduler,
+            explains: false,
             matched: Vec::new(),
             members: Members::default(),
             follows_host_list: false,
@@ -111,6 +117,11 @@ impl Pool {
     /// What the operator asked for, with what its plugins set up.
     pub fn config(&self) -> &PoolConfig {
         &self.config
+    }
+
+    /// From now on, picks come with what each scorer said. It costs a pick several times over.
+    pub fn explain_picks(&mut self) {
+        self.explains = true;
     }
 
     /// One line for each profile: its scorers and their shares of the composite.
@@ -304,14 +315,7 @@ impl Pool {
         now: Timestamp,
     ) -> Pick {
         let candidates = self.candidates(chain, model, now);
-        let request = Request {
-            // Clients that ask for the same differ in `tie` alone.
-            tie: chain.anchor.map_or(tie, |anchor| TieKey(anchor.0)),
-            random: tie.0,
-            attempts: count,
-            total_blocks: block_count(chain),
-            block_tokens: self.config.prefix.block_tokens,
-        };
+        let request = self.request(chain, tie, count);
         let Schedule {
             mut decision,
             prefill,
@@ -326,7 +330,24 @@ impl Pool {
             total_blocks: block_count(chain),
             prefill,
             loads_adapter: first.is_some_and(|candidate| !candidate.adapter_ready),
+            explained: if self.explains {
+                self.explain(&decision, &request, &candidates)
+            } else {
+                Vec::new()
+            },
             decision,
+        }
+    }
+
+    /// What the plugins see of a request for the prompt of `chain`.
+    fn request(&self, chain: &Chain, tie: TieKey, attempts: usize) -> Request {
+        Request {
+            // Clients that ask for the same differ in `tie` alone.
+            tie: chain.anchor.map_or(tie, |anchor| TieKey(anchor.0)),
+            random: tie.0,
+            attempts,
+            total_blocks: block_count(chain),
+            block_tokens: self.config.prefix.block_tokens,
         }
     }
 

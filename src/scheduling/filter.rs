@@ -23,6 +23,11 @@ pub trait Filter: Debug {
         Reason::NoCandidates
     }
 
+    /// Waiting requests at which it drops an endpoint, when that is what it does.
+    fn queue_limit(&self) -> Option<u32> {
+        None
+    }
+
     /// What it reads of a candidate, beside what is always known.
     fn needs(&self) -> Vec<Attribute> {
         Vec::new()

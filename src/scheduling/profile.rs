@@ -71,6 +71,17 @@ pub struct Explained<'a> {
     pub score: Score,
 }
 
+/// As a log shows it: name, share, score, and the note in brackets.
+impl fmt::Display for Explained<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (share, score) = (self.share, self.score.clamped());
+        write!(out, "{} {share:.3}×{score:.3}", self.scorer)?;
+        self.score
+            .note
+            .map_or(Ok(()), |note| write!(out, " ({note})"))
+    }
+}
+
 impl fmt::Display for Profile {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "profile {}:", self.name)?;
@@ -146,6 +157,21 @@ impl Profile {
             ranking: self.picker.pick(request, &scored),
             exception,
         }
+    }
+
+    /// How many of `candidates` every filter lets through.
+    pub fn passing(&self, request: &Request, candidates: &[Candidate]) -> usize {
+        let mut kept: Vec<&Candidate> = candidates.iter().collect();
+        for filter in &self.filters {
+            filter.filter(request, &mut kept);
+        }
+        kept.len()
+    }
+
+    /// Waiting requests at which an endpoint is no candidate; `None` where no queue is too long.
+    pub fn queue_limit(&self) -> Option<u32> {
+        let limits = self.filters.iter().filter_map(|one| one.queue_limit());
+        limits.min()
     }
 
     /// `Σ wᵢ·clamp(sᵢ) / Σ wᵢ` of each of `candidates`, 0 when no weight is above 0.

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::profile_handler::single::Single;
 use super::profile_handler::{ProfileHandler, SoFar};
-use super::{Candidate, Decision, Profile, Request, build, five_factor};
+use super::{Candidate, Decision, Explained, Profile, Request, build, five_factor};
 use crate::config::{ConfigError, PoolConfig};
 use crate::datalayer::EndpointId;
 
@@ -78,6 +78,29 @@ impl Scheduler {
     pub fn composites(&self, request: &Request, candidates: &[&Candidate]) -> Vec<f64> {
         let primary = self.primary();
         primary.map_or_else(Vec::new, |one| one.composites(request, candidates))
+    }
+
+    /// How many of `candidates` requests like `request` may go to.
+    pub fn passing(&self, request: &Request, candidates: &[Candidate]) -> usize {
+        let primary = self.primary();
+        primary.map_or(0, |one| one.passing(request, candidates))
+    }
+
+    /// Waiting requests at which an endpoint is no candidate; `None` where no queue is too long.
+    pub fn queue_limit(&self) -> Option<u32> {
+        self.primary()?.queue_limit()
+    }
+
+    /// What the scorers of the profile that decides say of `candidate`, which is one of `candidates`.
+    pub fn explain(
+        &self,
+        request: &Request,
+        candidates: &[Candidate],
+        candidate: EndpointId,
+    ) -> Vec<Explained<'_>> {
+        let among: Vec<&Candidate> = candidates.iter().collect();
+        let primary = self.primary();
+        primary.map_or_else(Vec::new, |one| one.explain(request, &among, candidate))
     }
 
     /// Whether requests are for `candidate`, however it does.

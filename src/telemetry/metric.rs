@@ -63,9 +63,9 @@ metrics! {
     POD_HEALTH_SCORE "epp_pod_health_score" Gauge ["pool" "pod"]
         "Health of the endpoint, in percent.";
     CANDIDATE_PODS "epp_candidate_pods" Gauge ["pool"]
-        "Endpoints that are healthy and below the queue limit.";
+        "Endpoints that a request without a prompt may go to: those that every filter lets through.";
     MAX_QUEUE "epp_max_queue" Gauge ["pool"]
-        "Configured queue limit.";
+        "Waiting requests at which an endpoint is no candidate; 0 where no filter limits the queue.";
     PREFIX_TREE_NODES "epp_prefix_tree_nodes" Gauge ["pool"]
         "Entries of the prefix index: blocks times endpoints that hold them; each worker has them all.";
     BUILD_INFO "epp_build_info" Gauge ["version"]

@@ -417,3 +417,42 @@ async fn a_random_picker_spreads_one_prompt() {
     }
     assert!(shares.iter().all(|share| *share >= 5), "{shares:?}");
 }
+
+#[tokio::test]
+async fn the_log_tells_what_each_scorer_said_and_the_metrics_what_the_filters_let_through() {
+    let testbed = Testbed::with_servers(3)
+        .plugin(|plugin| plugin["logLevel"] = json!("trace"))
+        .pool(picker(json!({
+            "plugins": [
+                {"type": "queue-limit-filter", "parameters": {"maxQueue": 5}},
+                {"type": "queue-scorer"}, {"type": "prefix-cache-scorer"},
+            ],
+            "schedulingProfiles": [{"name": "default", "plugins": [
+                {"pluginRef": "queue-limit-filter"},
+                {"pluginRef": "queue-scorer", "weight": 1}, {"pluginRef": "prefix-cache-scorer", "weight": 3},
+            ]}],
+        })))
+        .wasm_log("trace")
+        .start()
+        .await;
+    testbed.servers()[0].set_overrides(Overrides {
+        num_requests_waiting: Some(7.0),
+        ..Overrides::default()
+    });
+    eventually("two candidates and their limit", async || {
+        let candidates = testbed.metric("epp_candidate_pods", &[]).await;
+        let limit = testbed.metric("epp_max_queue", &[]).await;
+        (candidates == Some(2) && limit == Some(5)).then_some(())
+    })
+    .await;
+    let text = prompt("told", 1_000);
+    testbed.complete(&text).await;
+    let again = testbed.complete(&text).await.server();
+    let expected = format!(
+        "pod={again} score=1.0000: queue-scorer 0.250×1.000, prefix-cache-scorer 0.750×1.000"
+    );
+    eventually(&expected, async || {
+        testbed.envoy().log().contains(&expected).then_some(())
+    })
+    .await;
+}

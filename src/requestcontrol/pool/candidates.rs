@@ -6,22 +6,43 @@ use crate::datalayer::{EndpointId, EndpointMetrics};
 use crate::prefix::Chain;
 use crate::replication::Replica;
 use crate::requestcontrol::{InFlight, LoadGuard};
+use crate::scheduling::picker::TieKey;
 use crate::scheduling::{AdapterFit, Candidate, Decision, Ranked, Request, Standing};
 use crate::time::Timestamp;
 
 impl Pool {
-    /// The endpoints a request may go to now: fit, not on standby, below the queue limit.
+    /// The endpoints that a request without a prompt may go to now: those all filters let through.
     pub fn candidate_count(&self, now: Timestamp) -> usize {
-        let scoring = &self.config.scoring;
         let all = self.replica(|replica| self.bare_candidates(replica, now).collect());
         let mut all: Vec<Candidate> = all.unwrap_or_default();
-        mark_standby(&mut all, scoring.min_health);
-        let is_in = |one: &&Candidate| {
-            one.is_fit(scoring.min_health)
-                && one.standing == Standing::Active
-                && one.truly_waiting() < scoring.max_queue
+        mark_standby(&mut all, self.config.scoring.min_health);
+        let request = self.request(&Chain::default(), TieKey(0), 1);
+        self.scheduler.passing(&request, &all)
+    }
+
+    /// Waiting requests at which an endpoint is no candidate; `None` where no queue is too long.
+    pub fn queue_limit(&self) -> Option<u32> {
+        self.scheduler.queue_limit()
+    }
+
+    /// What the scorers say of those in the ranking of `decision`: a line each.
+    pub(super) fn explain(
+        &self,
+        decision: &Decision,
+        request: &Request,
+        candidates: &[Candidate],
+    ) -> Vec<String> {
+        let line = |ranked: &Ranked| {
+            let name = &self.endpoint(ranked.endpoint)?.name;
+            let explained = self.scheduler.explain(request, candidates, ranked.endpoint);
+            let parts: Vec<String> = explained.iter().map(ToString::to_string).collect();
+            Some(format!(
+                "pod={name} score={:.4}: {}",
+                ranked.score,
+                parts.join(", ")
+            ))
         };
-        all.iter().filter(is_in).count()
+        decision.ranking.iter().filter_map(line).collect()
     }
 
     /// All endpoints with the attributes scorers read.

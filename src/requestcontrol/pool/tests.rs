@@ -386,3 +386,28 @@ fn a_long_prompt_in_flight_fills_a_cache_of_known_size() {
     let used = candidates[0].kv_utilisation.unwrap();
     assert!((used - 0.1).abs() < 1e-9, "{used}");
 }
+
+#[test]
+fn who_is_a_candidate_is_for_the_filters_of_the_pasted_configuration_to_say() {
+    let picker = |filters: &str, named: &str| {
+        format!(
+            r#","endpointPickerConfig":{{"apiVersion":"llm-d.ai/v1alpha1","kind":"EndpointPickerConfig",
+                "plugins":[{filters}{{"type":"queue-scorer"}}],
+                "schedulingProfiles":[{{"name":"default","plugins":[{named}{{"pluginRef":"queue-scorer"}}]}}]}}"#
+        )
+    };
+    let queue = EndpointMetrics {
+        waiting: 7,
+        ..EndpointMetrics::default()
+    };
+    let of = |filters: &str, named: &str| {
+        let mut pool = pool(3, &picker(filters, named));
+        pool.update(EndpointId::new(1), at(1), &queue);
+        (pool.candidate_count(at(1)), pool.queue_limit())
+    };
+    assert_eq!(of("", ""), (3, None), "llm-d has no limit");
+    let limit = r#"{"type":"queue-limit-filter","parameters":{"maxQueue":5}},"#;
+    let named = r#"{"pluginRef":"queue-limit-filter"},"#;
+    assert_eq!(of(limit, named), (2, Some(5)));
+    assert_eq!(pool(3, "").queue_limit(), Some(20), "the five factors");
+}

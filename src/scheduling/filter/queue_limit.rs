@@ -42,6 +42,10 @@ impl Filter for QueueLimit {
         Reason::AllOverLimit
     }
 
+    fn queue_limit(&self) -> Option<u32> {
+        Some(self.max_queue)
+    }
+
     fn needs(&self) -> Vec<Attribute> {
         vec![Attribute::Metrics, Attribute::InFlight]
     }

@@ -63,6 +63,14 @@ impl Setup {
         self
     }
 
+    /// Has Envoy pass on what the module logs at `level`.
+    #[must_use]
+    pub fn wasm_log(mut self, level: &str) -> Self {
+        let component = format!("wasm:{level}");
+        self.envoy = self.envoy.arguments(&["--component-log-level", &component]);
+        self
+    }
+
     /// Loads the module that traps on a request with the header `x-epp-trap`.
     ///
     /// # Panics

@@ -345,3 +345,27 @@ fn control_headers_of_a_client_are_removed_before_anything_reads_them() {
             .contains(&Command::RemoveRequestHeader("x-my-destination".into()))
     );
 }
+
+#[test]
+fn at_trace_level_each_scorer_tells_what_it_said_of_those_named() {
+    let told = |extra: &str| {
+        let (_, step) = chat(&mut one_pool(extra));
+        let lines = step.commands.iter().filter_map(|command| match command {
+            Command::Trace(line) => Some(line.clone()),
+            _ => None,
+        });
+        lines.collect::<Vec<_>>()
+    };
+    assert_eq!(told(r#","logLevel":"debug""#), Vec::<String>::new());
+    let lines = told(r#","logLevel":"trace""#);
+    assert_eq!(lines.len(), 3, "the pick and two fallbacks: {lines:?}");
+    for line in lines {
+        let scorers = [
+            "prefix-cache-scorer 0.600×0.000",
+            "load-scorer 0.200×1.000",
+            "queue-depth-scorer 0.100×1.000",
+        ];
+        let is_whole = scorers.iter().all(|scorer| line.contains(scorer));
+        assert!(is_whole && line.starts_with("pod=10.0.0."), "{line}");
+    }
+}
