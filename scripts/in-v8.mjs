@@ -14,7 +14,8 @@ if (example === undefined) {
   process.exit(2);
 }
 const wasi = new WASI({ version: "preview1" });
-const path = new URL(`../target/wasm32-wasip1/release/examples/${example}.wasm`, import.meta.url);
+const target = process.env.CARGO_TARGET_DIR ?? new URL("../target", import.meta.url).pathname;
+const path = `${target}/wasm32-wasip1/release/examples/${example}.wasm`;
 const module = await WebAssembly.compile(await readFile(path));
 const env = new Proxy({}, { get: () => () => 0 });
 const instance = await WebAssembly.instantiate(module, { ...wasi.getImportObject(), env });

@@ -48,6 +48,7 @@ require cc "gcc libc6-dev"
 require python3 "python3 python3-venv"
 require curl curl
 require node nodejs
+require wrk wrk
 require promtool prometheus
 require shellcheck shellcheck
 for component in clippy rustfmt; do

@@ -5,11 +5,14 @@
 //! [`report::sections`] and in `src/bin/bench.rs`. Everything else is shared: [`Run`] has the
 //! folder and says who measured what where, [`spread`] the statistics, [`plot`] the drawings.
 
+pub mod latency;
 pub mod machine;
+pub mod overhead;
 pub mod plot;
 pub mod quality;
 pub mod report;
 pub mod results;
+pub mod scale;
 pub mod spread;
 
 use std::io;

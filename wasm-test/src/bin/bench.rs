@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use wasm_test::bench::machine::Provenance;
-use wasm_test::bench::{BenchError, Run, quality};
+use wasm_test::bench::overhead::ext_proc;
+use wasm_test::bench::{BenchError, Run, overhead, quality, scale};
 
 /// Measures inline-epp and its peers; results, drawings and the report go to one folder
 #[derive(Debug, Parser)]
@@ -22,12 +23,28 @@ struct Arguments {
 enum Part {
     /// Hit ratio and time to first token, by router and load
     Quality(quality::Options),
+    /// What a request costs: plain Envoy, a do-nothing `ext_proc` service, inline-epp
+    Overhead(overhead::Options),
+    /// How the cost of a decision grows with prompt, endpoints, index and workers
+    Scale(scale::Options),
     /// Every part
     All(All),
+    /// The do-nothing `ext_proc` service, which `overhead` starts
+    #[command(hide = true)]
+    ExtProc {
+        /// The header it sets
+        header: String,
+        /// To what
+        endpoint: String,
+    },
 }
 
 #[derive(Debug, clap::Args)]
 struct All {
+    #[command(flatten)]
+    overhead: overhead::Options,
+    #[command(flatten)]
+    scale: scale::Options,
     #[command(flatten)]
     quality: quality::Options,
 }
@@ -51,8 +68,18 @@ async fn run(arguments: Arguments) -> Result<PathBuf, BenchError> {
     let provenance = Provenance::now(std::env::args().skip(1));
     let run = Run::begin(arguments.out, provenance)?;
     match arguments.part {
-        Part::Quality(options) | Part::All(All { quality: options }) => {
-            run.keep(quality::measure(&options, &run)?)
+        Part::Quality(options) => run.keep(quality::measure(&options, &run)?),
+        Part::Overhead(options) => run.keep(overhead::measure(&options, &run).await?),
+        Part::Scale(options) => run.keep(scale::measure(&options, &run).await?),
+        Part::All(All {
+            overhead,
+            scale,
+            quality,
+        }) => {
+            run.keep(overhead::measure(&overhead, &run).await?)?;
+            run.keep(scale::measure(&scale, &run).await?)?;
+            run.keep(quality::measure(&quality, &run)?)
         }
+        Part::ExtProc { header, endpoint } => match ext_proc::run(&header, &endpoint).await? {},
     }
 }

@@ -1,0 +1,486 @@
+//! How the cost of a decision grows: with the prompt, the endpoints, the index, the workers.
+//!
+//! Times are the module's own histogram, inside V8; processor time is the whole Envoy's.
+
+use std::time::Duration;
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::latency::{self, Latency};
+use super::overhead::wrk::{Load, New, Wrk};
+use super::overhead::{cpu, upstream};
+use super::plot::{Caption, Line, PlotError, Scale, lines};
+use super::report::table;
+use super::spread::Spread;
+use super::{BenchError, Figures, Run};
+use crate::artifact;
+use crate::envoy::{CANONICAL, Envoy};
+use crate::progress::Progress;
+
+/// How much is measured.
+#[derive(Debug, Clone, Args)]
+pub struct Options {
+    /// Turns of each point, a second each
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub turns: u32,
+    /// Rounds of the comparison with and without replication
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    pub replication_rounds: u32,
+    /// The largest index, in blocks
+    #[arg(long, default_value_t = 4_000_000)]
+    pub most_blocks: usize,
+}
+
+const KB: usize = 1_024;
+/// Of 1k to 128k tokens.
+const BODIES: [usize; 8] = [
+    4 * KB,
+    8 * KB,
+    16 * KB,
+    32 * KB,
+    64 * KB,
+    128 * KB,
+    256 * KB,
+    512 * KB,
+];
+const ENDPOINTS: [u16; 5] = [4, 16, 64, 256, 1_024];
+const BLOCKS: [usize; 4] = [10_000, 100_000, 1_000_000, 4_000_000];
+const WORKERS: [usize; 3] = [1, 2, 4];
+
+/// Where the other quantities are held while one is varied.
+const BODY: usize = 16 * KB;
+const POOL: u16 = 64;
+
+/// Endpoints whose pages are scraped, and how long is watched.
+const SCRAPED: u16 = 256;
+const WATCHED: Duration = Duration::from_secs(10);
+
+const PAGE: &str = include_str!("../../vectors/vllm/metrics/01-fresh.prom");
+
+/// What came out.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ScaleFigures {
+    /// By bytes of the body.
+    pub bodies: Vec<Point>,
+    /// By endpoints.
+    pub endpoints: Vec<Point>,
+    /// By indexed blocks.
+    pub blocks: Vec<Point>,
+    /// What an indexed block takes in each VM, in bytes: the difference between the largest and the
+    /// smallest index.
+    pub bytes_a_block: f64,
+    /// By workers.
+    pub replication: Vec<Replication>,
+    /// Bytes of a metrics page, and processor time to fetch and read one, in microseconds.
+    pub scrape: (usize, f64),
+}
+
+/// One measured size.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Point {
+    /// Of what is varied.
+    pub size: usize,
+    /// Half of the decisions took no longer, in microseconds; one sample a turn.
+    pub p50: Spread,
+    /// 99 % of the decisions took no longer, in microseconds.
+    pub p99: Spread,
+}
+
+/// What sharing costs with so many workers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Replication {
+    /// Workers of Envoy.
+    pub workers: usize,
+    /// Processor time of a request that sharing adds, in microseconds, of the whole Envoy.
+    pub added_cpu: Spread,
+    /// Added to the decision's p50, in microseconds.
+    pub added_p50: Spread,
+    /// Throughput over that without sharing.
+    pub rate: Spread,
+}
+
+/// Measures every point.
+pub async fn measure(options: &Options, run: &Run) -> Result<ScaleFigures, BenchError> {
+    let mut bench = Bench {
+        wrk: Wrk::new(run)?,
+        turns: options.turns,
+        progress: Progress::new(options.steps(), "turns"),
+    };
+    let bodies = bench.bodies().await?;
+    let endpoints = bench.endpoints().await?;
+    let (blocks, bytes_a_block) = bench.blocks(options.most_blocks).await?;
+    let mut replication = Vec::new();
+    for workers in WORKERS {
+        let rounds = options.replication_rounds;
+        replication.push(bench.replication(workers, rounds).await?);
+    }
+    let scrape = bench.scrape().await?;
+    bench.progress.finish();
+    Ok(ScaleFigures {
+        bodies,
+        endpoints,
+        blocks,
+        bytes_a_block,
+        replication,
+        scrape,
+    })
+}
+
+impl Options {
+    fn steps(&self) -> usize {
+        let points = BODIES.len() + ENDPOINTS.len() + BLOCKS.len();
+        let replication = 2 * WORKERS.len() * (self.replication_rounds as usize + 1);
+        points * (self.turns as usize + 1) + replication
+    }
+}
+
+struct Bench {
+    wrk: Wrk,
+    turns: u32,
+    progress: Progress,
+}
+
+/// What an Envoy differs in.
+struct Setup {
+    endpoints: u16,
+    workers: usize,
+    /// Blocks of the index.
+    blocks: usize,
+    /// A module in which every worker keeps to itself.
+    is_unshared: bool,
+}
+
+const USUAL: Setup = Setup {
+    endpoints: POOL,
+    workers: 1,
+    blocks: 1_000_000,
+    is_unshared: false,
+};
+
+impl Setup {
+    async fn start(&self) -> Result<Envoy, BenchError> {
+        let endpoints = upstream::start(self.endpoints, PAGE).await?;
+        let bytes = self.blocks * inline_epp::prefix::BYTES_PER_ENTRY;
+        let each = self.blocks.div_ceil(usize::from(self.endpoints));
+        let mut builder = Envoy::builder(CANONICAL)
+            .endpoints(&endpoints)
+            .concurrency(self.workers)
+            .arguments(&["--log-level", "warning"])
+            .plugin(move |plugin| {
+                plugin["limits"] = json!({"indexBytes": bytes});
+                // All of the index is used, and no more.
+                plugin["pools"][0]["prefix"] = json!({"capacityBlocks": each, "autoTune": false});
+            })
+            .bootstrap(latency::in_fine_buckets);
+        if self.is_unshared {
+            builder = builder.bootstrap(|tree| {
+                let listener = &mut tree["static_resources"]["listeners"][0];
+                let manager = &mut listener["filter_chains"][0]["filters"][0]["typed_config"];
+                let vm = &mut manager["http_filters"][0]["typed_config"]["config"]["vm_config"];
+                vm["environment_variables"] = json!({"key_values": {"EPP_UNSHARED": "1"}});
+            });
+        }
+        let module = tokio::task::spawn_blocking(artifact::switchable_module);
+        let module = module.await.map_err(std::io::Error::from)?;
+        let module = module.map_err(crate::envoy::StartError::from)?;
+        Ok(builder.module(module).start().await?)
+    }
+}
+
+impl Bench {
+    async fn bodies(&mut self) -> Result<Vec<Point>, BenchError> {
+        let mut points = Vec::new();
+        for body in BODIES {
+            self.progress.announce(&format!("{} KB", body / KB));
+            let envoy = USUAL.start().await?;
+            points.push(self.point(&envoy, body, body).await?);
+        }
+        Ok(points)
+    }
+
+    async fn endpoints(&mut self) -> Result<Vec<Point>, BenchError> {
+        let mut points = Vec::new();
+        for endpoints in ENDPOINTS {
+            self.progress.announce(&format!("{endpoints} endpoints"));
+            let envoy = Setup { endpoints, ..USUAL }.start().await?;
+            points.push(self.point(&envoy, BODY, endpoints.into()).await?);
+        }
+        Ok(points)
+    }
+
+    /// The points, and what a block takes.
+    async fn blocks(&mut self, most: usize) -> Result<(Vec<Point>, f64), BenchError> {
+        let mut points = Vec::new();
+        let mut memory = Vec::new();
+        for blocks in BLOCKS.into_iter().filter(|blocks| *blocks <= most) {
+            self.progress.announce(&format!("{blocks} blocks"));
+            let envoy = Setup { blocks, ..USUAL }.start().await?;
+            self.fill(&envoy, blocks).await?;
+            points.push(self.point(&envoy, BODY, blocks).await?);
+            memory.push((blocks as f64, cpu::resident(&[envoy.pid()])));
+        }
+        let grown = memory
+            .first()
+            .zip(memory.last())
+            .map_or(0.0, |(first, last)| {
+                // The worker's VM has the index, and the main thread's.
+                (last.1 - first.1) * 1_048_576.0 / (last.0 - first.0).max(1.0) / 2.0
+            });
+        Ok((points, grown))
+    }
+
+    /// Sends prompts nobody knows until the index is full.
+    async fn fill(&mut self, envoy: &Envoy, blocks: usize) -> Result<(), BenchError> {
+        let load = Load {
+            body: 512 * KB,
+            connections: 4,
+            seconds: 1,
+            new: New::All,
+            headers: &[],
+        };
+        // A tenth is left to the prompts that are measured.
+        let wanted = blocks as f64 * 0.9;
+        for _ in 0..300 {
+            self.wrk.send(envoy.address(), load).await?;
+            let known = envoy.prometheus_value("epp_prefix_tree_nodes", &[]).await?;
+            if known >= Some(wanted) {
+                return Ok(());
+            }
+        }
+        Err(BenchError::Content {
+            path: "envoy".into(),
+            problem: format!("its index has not got {blocks} blocks in 300 s"),
+        })
+    }
+
+    async fn point(
+        &mut self,
+        envoy: &Envoy,
+        body: usize,
+        size: usize,
+    ) -> Result<Point, BenchError> {
+        let mut p50 = Vec::new();
+        let mut p99 = Vec::new();
+        for turn in 0..=self.turns {
+            let seen = self.turn(envoy, body, 1).await?;
+            // The first only warms up.
+            if turn > 0 {
+                p50.push(seen.p50);
+                p99.push(seen.p99);
+            }
+        }
+        Ok(Point {
+            size,
+            p50: Spread::of(p50),
+            p99: Spread::of(p99),
+        })
+    }
+
+    async fn turn(
+        &mut self,
+        envoy: &Envoy,
+        body: usize,
+        connections: u32,
+    ) -> Result<Seen, BenchError> {
+        let load = Load {
+            body,
+            connections,
+            seconds: 1,
+            new: New::HalfTheTails,
+            headers: &[],
+        };
+        let before = Latency::read(envoy).await?;
+        let used = cpu::seconds(&[envoy.pid()]);
+        let answered = self.wrk.send(envoy.address(), load).await?;
+        let used = cpu::seconds(&[envoy.pid()]) - used;
+        let decisions = Latency::read(envoy).await?.since(&before);
+        self.progress.step();
+        Ok(Seen {
+            p50: decisions.quantile(0.5),
+            p99: decisions.quantile(0.99),
+            cpu: used * 1e6 / answered.requests as f64,
+            rate: answered.rate(),
+        })
+    }
+
+    /// With and without, in turn.
+    async fn replication(
+        &mut self,
+        workers: usize,
+        rounds: u32,
+    ) -> Result<Replication, BenchError> {
+        self.progress
+            .announce(&format!("sharing among {workers} workers"));
+        let shared = Setup { workers, ..USUAL }.start().await?;
+        let unshared = Setup {
+            workers,
+            is_unshared: true,
+            ..USUAL
+        };
+        let unshared = unshared.start().await?;
+        let mut pairs = Vec::new();
+        for round in 0..=rounds {
+            let mut with = Seen::default();
+            let mut without = Seen::default();
+            for is_shared in [round % 2 == 0, round % 2 == 1] {
+                let envoy = if is_shared { &shared } else { &unshared };
+                let seen = self.turn(envoy, BODY, 16).await?;
+                *(if is_shared { &mut with } else { &mut without }) = seen;
+            }
+            if round > 0 {
+                pairs.push((with, without));
+            }
+        }
+        let spread = |figure: fn(&(Seen, Seen)) -> f64| Spread::of(pairs.iter().map(figure));
+        Ok(Replication {
+            workers,
+            added_cpu: spread(|(with, without)| with.cpu - without.cpu),
+            added_p50: spread(|(with, without)| with.p50 - without.p50),
+            rate: spread(|(with, without)| with.rate / without.rate),
+        })
+    }
+
+    /// What many endpoints cost while nobody asks for anything, beyond what few do.
+    async fn scrape(&mut self) -> Result<(usize, f64), BenchError> {
+        let mut used = Vec::new();
+        for endpoints in [POOL, SCRAPED] {
+            let envoy = Setup { endpoints, ..USUAL }.start().await?;
+            tokio::time::sleep(WATCHED / 4).await;
+            let scrapes = async || envoy.prometheus_value("epp_scrapes_total", &[]).await;
+            let (before, pages) = (cpu::seconds(&[envoy.pid()]), scrapes().await?);
+            tokio::time::sleep(WATCHED).await;
+            let seconds = cpu::seconds(&[envoy.pid()]) - before;
+            used.push((
+                scrapes().await?.unwrap_or(0.0) - pages.unwrap_or(0.0),
+                seconds,
+            ));
+        }
+        let [few, many] = used[..] else {
+            return Ok((PAGE.len(), 0.0));
+        };
+        let pages = (many.0 - few.0).max(1.0);
+        Ok((PAGE.len(), (many.1 - few.1) * 1e6 / pages))
+    }
+}
+
+/// One turn.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    p50: f64,
+    p99: f64,
+    /// Of a request, in microseconds.
+    cpu: f64,
+    rate: f64,
+}
+
+/// The exponent of the power law that fits `points` best: 1 is linear, 0 is flat.
+fn exponent(points: &[Point]) -> f64 {
+    let logs = points
+        .iter()
+        .map(|point| ((point.size as f64).ln(), point.p50.median.max(0.1).ln()));
+    let logs: Vec<(f64, f64)> = logs.collect();
+    let count = logs.len().max(1) as f64;
+    let mean_x = logs.iter().map(|one| one.0).sum::<f64>() / count;
+    let mean_y = logs.iter().map(|one| one.1).sum::<f64>() / count;
+    let covariance: f64 = logs.iter().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum();
+    let variance: f64 = logs.iter().map(|(x, _)| (x - mean_x).powi(2)).sum();
+    covariance / variance.max(f64::MIN_POSITIVE)
+}
+
+impl Figures for ScaleFigures {
+    const NAME: &'static str = "scale";
+    const TITLE: &'static str = "How the cost of a decision grows";
+
+    fn markdown(&self) -> String {
+        let part = |what: &str, points: &[Point]| {
+            let row = |point: &Point| {
+                vec![
+                    point.size.to_string(),
+                    format!("{:.1}", point.p50),
+                    format!("{:.0}", point.p99),
+                ]
+            };
+            let rows: Vec<Vec<String>> = points.iter().map(row).collect();
+            format!(
+                "{}\nFits size^{:.2}.\n\n",
+                table(&[what, "p50, µs", "p99, µs"], &rows),
+                exponent(points)
+            )
+        };
+        let row = |one: &Replication| {
+            vec![
+                one.workers.to_string(),
+                format!("{:.1}", one.added_cpu),
+                format!("{:.1}", one.added_p50),
+                format!("{:.2}", one.rate),
+            ]
+        };
+        let rows: Vec<Vec<String>> = self.replication.iter().map(row).collect();
+        let head = [
+            "workers",
+            "+ CPU a request, µs",
+            "+ p50 of a decision, µs",
+            "throughput, shared / unshared",
+        ];
+        format!(
+            "From a complete request to its pick, by the module's own histogram: read, parse, hash, match, score, replicate. \
+             Median (quartiles) over turns of a second. Where not varied: {} KB of body, {POOL} endpoints, one worker, one \
+             connection, half of the prompts with a new tail.\n\n{}{}{}An indexed block takes {:.0} bytes in each VM.\n\n\
+             Sharing state between workers, at 16 connections:\n\n{}\nFetching and reading a metrics page of {:.0} KB takes \
+             {:.0} µs of processor time.\n",
+            BODY / KB,
+            part("bytes of body", &self.bodies),
+            part("endpoints", &self.endpoints),
+            part("indexed blocks", &self.blocks),
+            self.bytes_a_block,
+            table(&head, &rows),
+            self.scrape.0 as f64 / KB as f64,
+            self.scrape.1,
+        )
+    }
+
+    fn plots(&self) -> Result<Vec<(&'static str, String)>, PlotError> {
+        let plot = |name, x, points: &[Point]| {
+            let line = Line {
+                name: "p50 of a decision".to_owned(),
+                points: points
+                    .iter()
+                    .map(|point| (point.size as f64, point.p50.median.max(0.1)))
+                    .collect(),
+            };
+            let caption = Caption {
+                title: "Cost of a decision",
+                x,
+                y: "microseconds",
+            };
+            Ok((name, lines(caption, Scale::Logarithmic, &[line])?))
+        };
+        Ok(vec![
+            plot("bodies", "bytes of body", &self.bodies)?,
+            plot("endpoints", "endpoints", &self.endpoints)?,
+            plot("blocks", "indexed blocks", &self.blocks)?,
+        ])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exponent_tells_flat_from_linear_from_quadratic() {
+        let of = |law: fn(f64) -> f64| {
+            let point = |size: usize| Point {
+                size,
+                p50: Spread::of([law(size as f64)]),
+                p99: Spread::default(),
+            };
+            exponent(&[point(10), point(100), point(1_000)])
+        };
+        assert!((of(|_| 7.0)).abs() < 1e-9);
+        assert!((of(|size| 3.0 * size) - 1.0).abs() < 1e-9);
+        assert!((of(|size| size * size) - 2.0).abs() < 1e-9);
+    }
+}
