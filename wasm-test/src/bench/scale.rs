@@ -57,7 +57,14 @@ const POOL: u16 = 64;
 const SCRAPED: u16 = 256;
 const WATCHED: Duration = Duration::from_secs(10);
 
+/// A real server's page, whose cost is measured by itself.
 const PAGE: &str = include_str!("../../vectors/vllm/metrics/01-fresh.prom");
+/// All that is read of a page, so that scrapes do not get in the way of what else is measured.
+const SHORT_PAGE: &str = concat!(
+    "vllm:num_requests_running{engine=\"0\"} 1\n",
+    "vllm:num_requests_waiting{engine=\"0\"} 0\n",
+    "vllm:kv_cache_usage_perc{engine=\"0\"} 0.1\n",
+);
 
 /// What came out.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -150,6 +157,8 @@ struct Setup {
     blocks: usize,
     /// A module in which every worker keeps to itself.
     is_unshared: bool,
+    /// The endpoints' metrics.
+    page: &'static str,
 }
 
 const USUAL: Setup = Setup {
@@ -157,11 +166,12 @@ const USUAL: Setup = Setup {
     workers: 1,
     blocks: 1_000_000,
     is_unshared: false,
+    page: SHORT_PAGE,
 };
 
 impl Setup {
     async fn start(&self) -> Result<Envoy, BenchError> {
-        let endpoints = upstream::start(self.endpoints, PAGE).await?;
+        let endpoints = upstream::start(self.endpoints, self.page).await?;
         let bytes = self.blocks * inline_epp::prefix::BYTES_PER_ENTRY;
         let each = self.blocks.div_ceil(usize::from(self.endpoints));
         let mut builder = Envoy::builder(CANONICAL)
@@ -346,7 +356,12 @@ impl Bench {
     async fn scrape(&mut self) -> Result<(usize, f64), BenchError> {
         let mut used = Vec::new();
         for endpoints in [POOL, SCRAPED] {
-            let envoy = Setup { endpoints, ..USUAL }.start().await?;
+            let setup = Setup {
+                endpoints,
+                page: PAGE,
+                ..USUAL
+            };
+            let envoy = setup.start().await?;
             tokio::time::sleep(WATCHED / 4).await;
             let scrapes = async || envoy.prometheus_value("epp_scrapes_total", &[]).await;
             let (before, pages) = (cpu::seconds(&[envoy.pid()]), scrapes().await?);
