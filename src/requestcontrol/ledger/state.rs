@@ -21,6 +21,8 @@ pub(super) struct State {
     pub(super) published: u64,
     /// Others think that this VM is gone. With the leases of it that were closed.
     pub(super) closed_on_us: Vec<(PoolKey, LeaseId, OpenLease)>,
+    /// Pools that no configuration has any more, until their checkpoints are emptied.
+    pub(super) gone: Vec<PoolKey>,
 }
 
 #[derive(Debug)]
@@ -41,10 +43,12 @@ impl State {
             // Whatever was published before is new to this VM.
             published: 1,
             closed_on_us: Vec::new(),
+            gone: Vec::new(),
         }
     }
 
     pub(super) fn admit(&mut self, key: PoolKey, limits: ReplicaLimits, misses_nothing: bool) {
+        self.gone.retain(|gone| *gone != key);
         if let Some(known) = self.pools.iter_mut().find(|one| one.replica.pool() == key) {
             known.users = known.users.saturating_add(1);
             return;
@@ -65,6 +69,9 @@ impl State {
             if one.replica.pool() == key {
                 one.users = one.users.saturating_sub(1);
             }
+        }
+        if self.pools.iter().any(|one| one.users == 0) {
+            self.gone.push(key);
         }
         self.pools.retain(|one| one.users > 0);
     }

@@ -312,6 +312,33 @@ fn a_vm_that_was_lapped_counts_it_and_learns_what_it_missed() {
 }
 
 #[test]
+fn what_was_written_of_a_pool_goes_with_its_last_configuration() {
+    let shared = SharedData::default();
+    let mut leader = vm(1, &shared);
+    send(&mut leader, 1, 0, &chain(0, 50));
+    for second in 0..4 {
+        upkeep(&mut leader, &shared, second, true);
+    }
+    let bytes = || shared.values().board.values().map(Vec::len).sum::<usize>();
+    assert!(bytes() > 50 * 8, "a checkpoint is there");
+    // Another configuration has the pool, too.
+    leader.admit(POOL, LIMITS);
+    leader.release(POOL);
+    upkeep(&mut leader, &shared, 5, true);
+    assert!(bytes() > 50 * 8, "it is still needed");
+    leader.release(POOL);
+    upkeep(&mut leader, &shared, 6, true);
+    assert_eq!(bytes(), 0);
+    // It comes back with nothing, and is written again.
+    leader.admit(POOL, LIMITS);
+    send(&mut leader, 1, 7, &chain(0, 50));
+    for second in 7..12 {
+        upkeep(&mut leader, &shared, second, true);
+    }
+    assert!(bytes() > 50 * 8, "written anew");
+}
+
+#[test]
 fn a_pool_is_known_while_a_configuration_has_it() {
     let shared = SharedData::default();
     let mut ledger = vm(1, &shared);

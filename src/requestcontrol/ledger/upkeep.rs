@@ -62,6 +62,7 @@ impl Ledger {
         if !self.log.is_shared() {
             return;
         }
+        self.empty_gone(board);
         self.learn_leases(upkeep.leads, board);
         self.learn_blocks(upkeep.leads, board);
         self.say_alive(upkeep.now);
@@ -99,6 +100,27 @@ impl Ledger {
                 })
             });
             self.own.renumber(request, LeaseId(sequence));
+        }
+    }
+
+    /// Empties what was written of pools that no configuration has any more: shared data forgets no
+    /// key, but what is under it can be given back. A VM that still has the pool writes it anew.
+    fn empty_gone(&mut self, board: &mut dyn Board) {
+        for pool in core::mem::take(&mut self.state.gone) {
+            let mut empty = |key: String| {
+                let holds = board.get(&key).is_some_and(|value| !value.is_empty());
+                if holds {
+                    board.set(&key, &[]);
+                }
+                holds
+            };
+            empty(board::contents(pool));
+            empty(board::leases(pool));
+            for number in 0.. {
+                if !empty(board::chunk(pool, number)) {
+                    break;
+                }
+            }
         }
     }
 
