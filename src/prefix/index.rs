@@ -70,6 +70,16 @@ impl PrefixIndex {
         index
     }
 
+    /// From now on the index never holds more than `max_entries` entries. Too many go at once, the
+    /// oldest of the fullest endpoints: time in their number, and memory is kept for later ones.
+    pub fn set_max_entries(&mut self, max_entries: usize) {
+        self.max_entries = max_entries;
+        while self.slab.len() > max_entries
+            && let Some(largest) = self.lists.largest()
+            && self.evict_oldest(largest)
+        {}
+    }
+
     /// Remembers that `endpoint` was sent the prompt of `chain`: new blocks become pending.
     pub fn record(&mut self, endpoint: EndpointId, chain: &[BlockHash]) {
         self.record_after(endpoint, Tail::START, chain);

@@ -69,7 +69,7 @@ pub struct NewRequest<'a> {
 
 impl<O: LeaseObserver> Replica<O> {
     /// A replica that has applied nothing: endpoints have room for `capacity` blocks unless told
-    /// otherwise, the index for `max_entries`. All VMs must agree on these two.
+    /// otherwise, the index for `max_entries`. VMs that agree on both know the same.
     pub fn new(pool: PoolKey, capacity: u32, max_entries: usize, observer: O) -> Self {
         Self {
             pool,
@@ -78,6 +78,12 @@ impl<O: LeaseObserver> Replica<O> {
             leases: Leases::new(observer),
             resync: Some(Resync::default()),
         }
+    }
+
+    /// From now on the index has room for `max_entries`. VMs that take this over at different times
+    /// may differ in what they forget meanwhile, as VMs do that missed entries.
+    pub fn set_max_entries(&mut self, max_entries: usize) {
+        self.index.set_max_entries(max_entries);
     }
 
     /// Takes over the entry at `sequence`. Entries of other pools change nothing, but are to be told,

@@ -40,7 +40,7 @@ pub struct Ledger {
     upkeep: upkeep::Progress,
 }
 
-/// How much a pool's replica may hold. Part of its key: replicas are equal only if these are.
+/// How much a pool's replica may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplicaLimits {
     /// Blocks an endpoint has room for until its room is known.

@@ -447,12 +447,9 @@ fn key_of(config: &PoolConfig, limits: ReplicaLimits) -> PoolKey {
         max_tokens,
         ..
     } = config.prefix;
-    let ReplicaLimits {
-        capacity,
-        max_entries,
-    } = limits;
+    let capacity = limits.capacity;
     PoolKey::new(&format!(
-        "{}|{block_tokens}|{max_tokens}|{capacity}|{max_entries}",
+        "{}|{block_tokens}|{max_tokens}|{capacity}",
         config.name
     ))
 }

@@ -246,6 +246,20 @@ async fn a_changed_configuration_keeps_what_is_known_of_its_pools() {
     });
     configured(&testbed, configurations + 2).await;
     assert_eq!(testbed.complete_anew(&words).await.cache_match(), (10, 10));
+    // Another pool beside it, with which it shares the index's memory.
+    let configurations = testbed
+        .envoy()
+        .log()
+        .matches("inline-epp 0.1.0 pools")
+        .count();
+    filter.update(|plugin| {
+        let mut second = plugin["pools"][0].clone();
+        second["name"] = json!("second");
+        second["match"] = json!({ "hosts": ["nobody.example"] });
+        plugin["pools"].as_array_mut().unwrap().push(second);
+    });
+    configured(&testbed, configurations + 2).await;
+    assert_eq!(testbed.complete_anew(&words).await.cache_match(), (10, 10));
     assert_eq!(
         testbed.envoy().vm_reloads().await.unwrap(),
         VmReloads::default()

@@ -310,3 +310,34 @@ fn what_is_held_is_told_from_young_to_old_and_taken_over_in_that_order() {
     assert!(full.import(endpoint(0), BlockHash(1), BlockHash(0)));
     assert!(!full.import(endpoint(0), BlockHash(2), BlockHash(1)));
 }
+
+#[test]
+fn a_smaller_budget_forgets_the_oldest_of_the_fullest_and_a_larger_one_nothing() {
+    let mut index = PrefixIndex::new(2, 100, 1_000);
+    index.record(EndpointId::new(0), &chain(1..=30));
+    index.record(EndpointId::new(0), &chain(101..=130));
+    index.record(EndpointId::new(1), &chain(201..=210));
+    index.set_max_entries(40);
+    assert_eq!(index.len(), 40);
+    let held = |index: &PrefixIndex, blocks| {
+        let mut matched = Vec::new();
+        index.matches(&chain(blocks), PendingCredit::Full, &mut matched);
+        matched
+    };
+    assert_eq!(
+        held(&index, 101..=130),
+        [30, 0],
+        "the younger prompt is whole"
+    );
+    assert_eq!(held(&index, 1..=30), [0, 0], "the older one gave way");
+    assert_eq!(
+        held(&index, 201..=210),
+        [0, 10],
+        "and the emptier endpoint nothing"
+    );
+    index.set_max_entries(1_000);
+    index.record(EndpointId::new(1), &chain(301..=390));
+    assert_eq!(index.len(), 130);
+    index.set_max_entries(0);
+    assert!(index.is_empty());
+}

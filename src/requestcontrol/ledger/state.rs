@@ -49,14 +49,16 @@ impl State {
 
     pub(super) fn admit(&mut self, key: PoolKey, limits: ReplicaLimits, misses_nothing: bool) {
         self.gone.retain(|gone| *gone != key);
-        if let Some(known) = self.pools.iter_mut().find(|one| one.replica.pool() == key) {
-            known.users = known.users.saturating_add(1);
-            return;
-        }
         let ReplicaLimits {
             capacity,
             max_entries,
         } = limits;
+        if let Some(known) = self.pools.iter_mut().find(|one| one.replica.pool() == key) {
+            known.users = known.users.saturating_add(1);
+            // The newest configuration's budget counts.
+            known.replica.set_max_entries(max_entries);
+            return;
+        }
         let mut replica = Replica::new(key, capacity, max_entries, InFlight::default());
         if misses_nothing {
             replica.await_no_leases();
