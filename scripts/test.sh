@@ -49,6 +49,7 @@ require python3 "python3 python3-venv"
 require curl curl
 require promtool prometheus
 require shellcheck shellcheck
+for tool in buildah docker-registry skopeo; do require "$tool" "$tool"; done
 for component in clippy rustfmt; do
   rustup component list --installed | grep -q "^$component" || rustup component add "$component"
 done
