@@ -14,6 +14,7 @@ mod command;
 mod control_headers;
 mod decide;
 mod delivery;
+mod destination;
 mod event;
 mod prompt;
 mod request;

@@ -91,6 +91,25 @@ impl<'a> Front<'a> {
         whole(&self.listener?["per_connection_buffer_limit_bytes"])
     }
 
+    /// The headers that session filters behind the filter at `at` read, in lower case.
+    pub fn session_headers_behind(&self, at: &str) -> Vec<String> {
+        let Some((_, manager)) = &self.manager else {
+            return Vec::new();
+        };
+        let filters = items(&manager["http_filters"]).enumerate();
+        let place = at
+            .rsplit_once(".http_filters[")
+            .and_then(|(_, rest)| rest.split_once(']'));
+        let place: Option<usize> = place.and_then(|(number, _)| number.parse().ok());
+        let behind = filters.filter(|(number, _)| place.is_some_and(|ours| *number > ours));
+        behind
+            .map(|(_, filter)| &filter["typed_config"])
+            .filter(|filter| is_type(filter, "stateful_session.v3.StatefulSession"))
+            .filter_map(|filter| filter["session_state"]["typed_config"]["name"].as_str())
+            .map(str::to_ascii_lowercase)
+            .collect()
+    }
+
     /// Routes of the connection manager itself that may lead to `cluster`.
     pub fn routes_to(&self, cluster: &str) -> Vec<Route<'a>> {
         let Some((at, manager)) = &self.manager else {

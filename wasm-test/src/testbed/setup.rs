@@ -25,7 +25,9 @@ impl Setup {
         };
         let envoy = Envoy::builder(CANONICAL).concurrency(1).plugin(|plugin| {
             plugin["debugHeaders"] = json!(true);
-            plugin["pools"][0]["metrics"] = json!({ "interval": "200ms", "timeout": "1s" });
+            let metrics = &mut plugin["pools"][0]["metrics"];
+            metrics["interval"] = json!("200ms");
+            metrics["timeout"] = json!("1s");
             plugin["pools"][0]["health"] = json!({ "staleAfter": 9 });
         });
         Self {
@@ -33,6 +35,20 @@ impl Setup {
             further_endpoints: Vec::new(),
             envoy,
         }
+    }
+
+    /// Starts from another shipped configuration.
+    #[must_use]
+    pub fn file(mut self, path: &str) -> Self {
+        self.envoy = self.envoy.file(path);
+        self
+    }
+
+    /// Further command-line arguments of Envoy.
+    #[must_use]
+    pub fn arguments(mut self, arguments: &[&str]) -> Self {
+        self.envoy = self.envoy.arguments(arguments);
+        self
     }
 
     /// Changes the configuration of every server.
