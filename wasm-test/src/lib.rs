@@ -5,6 +5,7 @@ pub mod check;
 pub mod demo;
 pub mod envoy;
 pub mod host;
+pub mod istio;
 pub mod oci;
 pub mod prompts;
 mod repository;

@@ -77,8 +77,14 @@ fn the_same_module_and_labels_are_the_same_bytes() {
 fn the_digest_does_not_depend_on_the_machine() {
     let module: Vec<u8> = (0..20_000_u32).flat_map(u32::to_le_bytes).collect();
     let digest = |form| Image::pack(&module, form, &labels()).manifest.digest();
-    assert_eq!(digest(Form::Image), "sha256:47268a893eec78a0aa2c2e9e2662ae1422a86c0d668da15b144bc528e8290c3a");
-    assert_eq!(digest(Form::Artifact), "sha256:716ce151caee7382dcb55e01fd3c43262d4ee31aaa6467286a6c97047eb04e90");
+    assert_eq!(
+        digest(Form::Image),
+        "sha256:47268a893eec78a0aa2c2e9e2662ae1422a86c0d668da15b144bc528e8290c3a"
+    );
+    assert_eq!(
+        digest(Form::Artifact),
+        "sha256:716ce151caee7382dcb55e01fd3c43262d4ee31aaa6467286a6c97047eb04e90"
+    );
 }
 
 #[test]
