@@ -136,6 +136,10 @@ impl Mesh {
             _folder: folder,
         };
         mesh.discovered(count as u64).await;
+        // Without this one, calls of the module lead to no endpoint in particular.
+        if files.contains(&"cluster-policy.yaml") {
+            mesh.scraped().await;
+        }
         mesh
     }
 
@@ -143,6 +147,24 @@ impl Mesh {
     async fn discovered(&self, count: u64) {
         eventually("the hosts of prometheus_stats", async || {
             (self.metric("epp_candidate_pods", &[("pool", "vllm")]).await == Some(count))
+                .then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until the module knows the process behind each endpoint: one that turns out to be
+    /// another starts with nothing in the index.
+    async fn scraped(&self) {
+        let scrapes = |server: &SimServer| server.state().scrapes;
+        let wanted: Vec<_> = self
+            .servers
+            .iter()
+            .map(|server| scrapes(server) + 3)
+            .collect();
+        eventually("three scrapes of each server", async || {
+            let mut scraped = self.servers.iter().zip(&wanted);
+            scraped
+                .all(|(server, wanted)| scrapes(server) >= *wanted)
                 .then_some(())
         })
         .await;
