@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use mesh::{Mesh, PICK, envoy, gateway};
+use mesh::{Mesh, PICK, envoy, gateway, tune};
 use serde_json::{Value, json};
 use wasm_test::istio::{Delivery, EnvoyFilter};
 use wasm_test::sim::SimServer;
-use wasm_test::testbed::{COMPLETIONS, prompt};
+use wasm_test::testbed::{Answer, COMPLETIONS, completion, prompt};
 
 #[path = "istio/manifests.rs"]
 mod manifests;
@@ -64,6 +64,40 @@ async fn envoy_accepts_what_each_set_of_manifests_makes_of_a_gateway() {
         .expect("valid with persistent sessions");
 }
 
+/// Istio 1.27's Envoy has no limit of a virtual host; the README gives a patch of the listener instead.
+#[tokio::test]
+async fn the_patch_for_an_older_istio_raises_the_limit_as_well() {
+    let readme = std::fs::read_to_string(manifests::root().join("README.md")).unwrap();
+    let from = readme.find("- applyTo: LISTENER").expect("the patch");
+    let text = readme[from..].split("```").next().unwrap();
+    let patch: Vec<Value> = serde_saphyr::from_str(text).unwrap();
+    for (patch, refused) in [(Some(&patch[0]), false), (None, true)] {
+        let mut filter = manifests::documents("filter.yaml").remove(0);
+        let patches = filter["spec"]["configPatches"].as_array_mut().unwrap();
+        patches.retain(|one| one["applyTo"] != "VIRTUAL_HOST");
+        patches.extend(patch.cloned());
+        let mut gateway = gateway(&BODY_AWARE[..1], |_| {});
+        EnvoyFilter::apply(&filter, &mut gateway).unwrap();
+        gateway
+            .plugins_mut()
+            .for_each(|plugin| tune(&mut plugin["configuration"]["value"]));
+        let mesh = Mesh::of(1, gateway, |_| {}).await;
+        mesh.discovered(1).await;
+
+        // Announced by no length, as the module lets pass what it knows to be too long.
+        let body = completion(&prompt("long", 3_000_000)).to_string();
+        let pieces = futures_util::stream::iter([Ok::<_, std::io::Error>(body)]);
+        let url = format!("{}{COMPLETIONS}", mesh.envoy.url());
+        let request = reqwest::Client::new()
+            .post(url)
+            .header("content-type", "application/json");
+        let answer = Answer::to(request.body(reqwest::Body::wrap_stream(pieces))).await;
+
+        assert_eq!(answer.status.as_u16() == 413, refused, "{}", answer.status);
+        assert_eq!(answer.header("x-sim-server").is_none(), refused);
+    }
+}
+
 #[tokio::test]
 async fn what_envoy_would_refuse_is_refused_in_this_shape_too() {
     let typo = |configuration: &mut Value| configuration["pols"] = json!([]);
@@ -108,6 +142,11 @@ async fn the_envoy_filters_route_by_prompt() {
     let long = mesh.complete(&prompt("long", 3_000_000)).await;
     assert_eq!((long.picked(), long.reason()), (long.server(), "picked"));
     assert_ne!(long.status.as_u16(), 413);
+    // No worker lost sight of another.
+    assert_eq!(
+        mesh.metric("epp_replica_gap_total", &[]).await.unwrap_or(0),
+        0
+    );
     // The labels come from the bootstrap override.
     let pod = first.server().to_string();
     let labels = [("pool", "vllm"), ("model", "sim-model"), ("pod", &*pod)];

@@ -46,6 +46,7 @@ struct ConfigPatch {
 enum ApplyTo {
     ExtensionConfig,
     HttpFilter,
+    Listener,
     NetworkFilter,
     VirtualHost,
     HttpRoute,
@@ -195,6 +196,10 @@ impl ConfigPatch {
             }
             ((ApplyTo::NetworkFilter, Merge), Some(listener), None, None) if listener.is(None) => {
                 merge_managers(bootstrap, value)
+            }
+            ((ApplyTo::Listener, Merge), None, None, None) => {
+                let listeners = items(&mut bootstrap["static_resources"]["listeners"]);
+                Ok(merge_all(listeners, value))
             }
             ((ApplyTo::VirtualHost, Merge), None, None, None) => {
                 Ok(merge_all(virtual_hosts(bootstrap), value))

@@ -92,6 +92,21 @@ impl Mesh {
         files: &[&str],
         patch: impl Fn(&mut Value) + Send + Sync + 'static,
     ) -> Self {
+        let mesh = Self::of(count, gateway(files, tune), patch).await;
+        mesh.discovered(count as u64).await;
+        // Without this one, calls of the module lead to no endpoint in particular.
+        if files.contains(&"cluster-policy.yaml") {
+            mesh.scraped().await;
+        }
+        mesh
+    }
+
+    /// The same with a gateway that is there already, and without waiting for endpoints.
+    pub async fn of(
+        count: usize,
+        gateway: Gateway,
+        patch: impl Fn(&mut Value) + Send + Sync + 'static,
+    ) -> Self {
         let config = SimConfig {
             preset: Preset::Instant,
             ..SimConfig::default()
@@ -112,7 +127,6 @@ impl Mesh {
         let hosts = HostFile::new(&hosts);
         let relay = AdminRelay::start().await;
         let folder = tempfile::tempdir().expect("a folder");
-        let gateway = gateway(files, tune);
         let (follow, admin) = (hosts.cluster_patch(), relay.address());
         let envoy = envoy(gateway, &Delivery::Ecds(folder.path()), move |tree| {
             for cluster in tree["static_resources"]["clusters"].as_array_mut().unwrap() {
@@ -128,23 +142,17 @@ impl Mesh {
         });
         let envoy = envoy.start().await.expect("a start");
         relay.lead_to(Some(envoy.admin_address()));
-        let mesh = Self {
+        Self {
             servers,
             envoy,
             _hosts: hosts,
             _relay: relay,
             _folder: folder,
-        };
-        mesh.discovered(count as u64).await;
-        // Without this one, calls of the module lead to no endpoint in particular.
-        if files.contains(&"cluster-policy.yaml") {
-            mesh.scraped().await;
         }
-        mesh
     }
 
     /// Waits until the module has `count` endpoints of Envoy's own host list.
-    async fn discovered(&self, count: u64) {
+    pub async fn discovered(&self, count: u64) {
         eventually("the hosts of prometheus_stats", async || {
             (self.metric("epp_candidate_pods", &[("pool", "vllm")]).await == Some(count))
                 .then_some(())
@@ -182,7 +190,7 @@ impl Mesh {
 }
 
 /// Quick scrapes and headers that show the decision.
-fn tune(configuration: &mut Value) {
+pub fn tune(configuration: &mut Value) {
     configuration["debugHeaders"] = json!(true);
     let pool = &mut configuration["pools"][0];
     pool["metrics"] = json!({ "interval": "200ms", "timeout": "1s" });
