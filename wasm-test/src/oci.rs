@@ -14,7 +14,8 @@ pub use layer::{PLUGIN_FILE, unpack};
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
+
+use crate::scenario::digest as hex;
 
 /// Media type of the manifest of either form.
 pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -102,12 +103,12 @@ impl Image {
     /// Packs `module`.
     pub fn pack(module: &[u8], form: Form, labels: &Labels) -> Self {
         match form {
-            Form::Image => Self::image(module, labels),
+            Form::Image => Self::layered(module, labels),
             Form::Artifact => Self::artifact(module, labels),
         }
     }
 
-    fn image(module: &[u8], labels: &Labels) -> Self {
+    fn layered(module: &[u8], labels: &Labels) -> Self {
         let archive = layer::archive(module);
         let config = json!({
             "architecture": "wasm",
@@ -158,9 +159,4 @@ impl Image {
         let all = self.layers.iter().chain([&self.manifest, &self.config]);
         all.map(|blob| blob.bytes.len()).sum()
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let digest = Sha256::digest(bytes);
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }

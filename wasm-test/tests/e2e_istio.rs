@@ -132,10 +132,10 @@ async fn the_envoy_filters_route_by_prompt() {
     }
 
     assert_eq!(served, BTreeSet::from([first.server()]));
-    let log: Vec<_> = mesh.servers.iter().flat_map(SimServer::log).collect();
-    assert!(log.iter().any(|entry| entry.path == COMPLETIONS));
+    let seen: Vec<_> = mesh.servers.iter().flat_map(SimServer::log).collect();
+    assert!(seen.iter().any(|entry| entry.path == COMPLETIONS));
     assert!(
-        log.iter()
+        seen.iter()
             .all(|entry| !entry.headers.iter().any(|name| name == PICK))
     );
     // Longer than Envoy holds without the virtual host's limit; that it is too long for the model is the server's to say.

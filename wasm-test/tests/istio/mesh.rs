@@ -53,15 +53,14 @@ pub fn gateway(files: &[&str], tune: impl Fn(&mut Value)) -> Gateway {
     gateway
 }
 
-/// Istio's bootstrap override: what the gateway's ConfigMap adds, as its agent hands it to Envoy.
+/// Istio's bootstrap override: what the gateway's `ConfigMap` adds, as its agent hands it to Envoy.
 fn bootstrap_override() -> String {
-    let map = documents("gateway.yaml").into_iter();
-    let map = map.filter_map(|document| {
-        document["data"]["custom_bootstrap.json"]
-            .as_str()
-            .map(str::to_owned)
+    let maps = documents("gateway.yaml").into_iter();
+    let mut texts = maps.filter_map(|document| {
+        let text = document["data"]["custom_bootstrap.json"].as_str()?;
+        Some(text.to_owned())
     });
-    map.last().expect("a bootstrap override")
+    texts.next().expect("a bootstrap override")
 }
 
 /// An Envoy of `gateway`, whose resources come as `delivery` says, after `patch`.
@@ -170,8 +169,8 @@ impl Mesh {
             .map(|server| scrapes(server) + 3)
             .collect();
         eventually("three scrapes of each server", async || {
-            let mut scraped = self.servers.iter().zip(&wanted);
-            scraped
+            let mut servers = self.servers.iter().zip(&wanted);
+            servers
                 .all(|(server, wanted)| scrapes(server) >= *wanted)
                 .then_some(())
         })
