@@ -134,3 +134,22 @@ fn our_own_imports_are_those_that_abi_rs_declares() {
     let ours = ours.filter_map(|(name, _)| name.split_once('.').map(|(_, name)| name));
     assert_eq!(set(ours), declared);
 }
+
+/// What operators may restrict the module to is what it uses: neither more nor less.
+#[test]
+fn the_shipped_capabilities_are_the_imports_that_are_used_and_callbacks_that_exist() {
+    let text = include_str!("../../envoy/fragments/capabilities.yaml");
+    let tree: serde_json::Value = serde_saphyr::from_str(text).expect("YAML");
+    let listed = &tree["capability_restriction_config"]["allowed_capabilities"];
+    let listed = listed.as_object().expect("a list");
+    let (callbacks, calls): (BTreeSet<&str>, BTreeSet<&str>) = listed
+        .keys()
+        .map(String::as_str)
+        .partition(|name| name.starts_with("proxy_on_"));
+    let used = IMPORTS.iter().filter_map(|(name, needs)| match needs {
+        Needs::Ours | Needs::Sdk => name.split_once('.').map(|(_, name)| name),
+        Needs::Unused | Needs::Std => None,
+    });
+    assert_eq!(calls, used.collect());
+    assert!(callbacks.is_subset(&set(EXPORTS)), "{callbacks:?}");
+}
