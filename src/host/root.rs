@@ -218,6 +218,11 @@ impl Running {
             self.checker.start_due(&router, now);
             metrics.report_pools(&router, now);
         }
+        let snapshots = self.snapshots.iter().map(SharedSnapshot::take_foreign);
+        let foreign = snapshots.fold(self.leadership.take_foreign(), u32::saturating_add);
+        if foreign > 0 {
+            metrics.foreign_data(foreign);
+        }
         let trouble = |ledger: &mut Ledger| (ledger.take_lost(), ledger.take_untold());
         if let Some((missed, untold)) = self.ledger.with(trouble) {
             metrics.log_trouble(missed, untold);
