@@ -54,9 +54,10 @@ impl Offer {
     /// Of a proxy of this `version`, which one before Envoy 1.29 or so does not tell.
     pub(super) fn new(version: Option<ProxyVersion>, picks: &OverrideHost) -> Self {
         let is_old = version.is_some_and(|version| version < FULL);
-        let name = version.map_or("of unknown version".to_owned(), |version| {
-            format!("Envoy {version}")
-        });
+        let name = version.map_or_else(
+            || "of unknown version".to_owned(),
+            |version| format!("Envoy {version}"),
+        );
         let bodies = if is_old {
             format!(
                 "cannot hold headers without the body (that takes {FULL}), so requests are \
