@@ -167,10 +167,7 @@ fn route(router: &mut Router, plan: Plan, now: Timestamp, commands: &mut Vec<Com
     // The other workers' latest decisions count.
     state.catch_up();
     let mut pick = state.pick(&chain, &model.target, tie, attempts, now);
-    if mode == OverrideMode::StatefulSession {
-        // A picker may have a number of its own; who is not told to Envoy is not offered.
-        pick.decision.ranking.truncate(1);
-    }
+    destination::leave_the_named(mode, &mut pick.decision.ranking);
     let exception = pick.decision.exception;
     let reason = exception
         .filter(|_| !reason.is_fallback())

@@ -1,6 +1,7 @@
 //! The pick as Envoy reads it.
 
 use crate::config::{OverrideHost, OverrideMode};
+use crate::scheduling::Ranked;
 
 /// How many endpoints the header can name: the pick and its fallbacks.
 pub(super) fn attempts(config: &OverrideHost) -> usize {
@@ -9,6 +10,14 @@ pub(super) fn attempts(config: &OverrideHost) -> usize {
             .unwrap_or(0)
             .saturating_add(1),
         OverrideMode::StatefulSession => 1,
+    }
+}
+
+/// Leaves those of `ranking` that the header will name: a picker may have a number of its own, and
+/// who is not named is not offered.
+pub(super) fn leave_the_named(mode: OverrideMode, ranking: &mut Vec<Ranked>) {
+    if mode == OverrideMode::StatefulSession {
+        ranking.truncate(1);
     }
 }
 

@@ -31,7 +31,6 @@ fn persistent_session(tree: &mut Value) {
     filters.insert(filters.len() - 1, session);
     let route = &mut manager["route_config"]["virtual_hosts"][0]["routes"][0];
     route["request_headers_to_remove"] = json!([PICK]);
-    route["response_headers_to_remove"] = json!([PICK]);
     route["typed_per_filter_config"][FILTER] = json!({
         "@type": format!("{TYPES}.filters.http.stateful_session.v3.StatefulSessionPerRoute"),
         "stateful_session": { "session_state": {

@@ -152,14 +152,14 @@ async fn a_session_that_a_client_sends_steers_nothing() {
 }
 
 /// Two servers, one of which Envoy comes to think is down while the module does not know.
-struct Down {
+struct HalfDown {
     testbed: Testbed,
     /// What was asked of it before.
     words: String,
     down: SocketAddr,
 }
 
-async fn down(is_strict: bool) -> Down {
+async fn half_down(is_strict: bool) -> HalfDown {
     let hosts = HostFile::new(&[]);
     let testbed = with_servers(2)
         .bootstrap(|tree| tree["node"] = json!({ "id": "test", "cluster": "test" }))
@@ -209,7 +209,7 @@ async fn down(is_strict: bool) -> Down {
     .await;
     // The file is of no use any more, and Envoy only watches it.
     drop(hosts);
-    Down {
+    HalfDown {
         testbed,
         words,
         down,
@@ -218,11 +218,11 @@ async fn down(is_strict: bool) -> Down {
 
 #[tokio::test]
 async fn a_pick_that_envoy_thinks_is_down_goes_elsewhere() {
-    let Down {
+    let HalfDown {
         testbed,
         words,
         down,
-    } = down(false).await;
+    } = half_down(false).await;
     let answer = testbed.complete(&words).await;
     assert_eq!(answer.status, 200);
     assert_eq!(answer.picked(), down);
@@ -244,11 +244,11 @@ async fn a_pick_that_envoy_thinks_is_down_goes_elsewhere() {
 
 #[tokio::test]
 async fn a_strict_session_costs_503_until_the_endpoint_is_left_out() {
-    let Down {
+    let HalfDown {
         testbed,
         words,
         down,
-    } = down(true).await;
+    } = half_down(true).await;
     let mut refused = 0;
     let served = loop {
         let answer = testbed.complete(&words).await;

@@ -77,7 +77,12 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn shipped_files_are_valid_and_raise_no_warning() {
-    for name in ["envoy.yaml", "stateful-session.yaml", "plugin-config.yaml"] {
+    for name in [
+        "envoy.yaml",
+        "stateful-session.yaml",
+        "dynamic/inline-epp.yaml",
+        "plugin-config.yaml",
+    ] {
         let output = run(&shipped(name));
         let printed = text(&output.stdout);
         assert!(output.status.success(), "{name}: {}", text(&output.stderr));

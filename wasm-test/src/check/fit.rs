@@ -57,13 +57,8 @@ fn filter(plugin: &Plugin<'_>) -> Vec<Warning> {
 /// Nobody behind the filter reads the session.
 fn session(plugin: &Plugin<'_>, config: &Config) -> Option<Warning> {
     let header = &config.override_host.header;
-    let is_read = || {
-        plugin
-            .front
-            .session_headers_behind(&plugin.at)
-            .contains(header)
-    };
-    if config.override_host.mode != OverrideMode::StatefulSession || is_read() {
+    let read = plugin.front.session_headers_behind(&plugin.at)?;
+    if config.override_host.mode != OverrideMode::StatefulSession || read.contains(header) {
         return None;
     }
     let text = format!("no stateful_session filter behind it reads {header}: picks are ignored");

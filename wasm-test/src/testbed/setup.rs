@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::Testbed;
 use crate::artifact;
-use crate::envoy::{Builder, CANONICAL, Envoy};
+use crate::envoy::{Builder, CANONICAL, Envoy, StartError};
 use crate::sim::{Preset, SimConfig, SimServer};
 
 /// Collects the differences; [`Testbed::with_servers`] makes it.
@@ -157,6 +157,17 @@ impl Setup {
     /// # Panics
     /// When anything does not start; nothing can be tested then.
     pub async fn start_unscraped(self) -> Testbed {
+        self.try_start().await.expect("a start")
+    }
+
+    /// The same where Envoy may refuse to.
+    ///
+    /// # Errors
+    /// Why Envoy does not start.
+    ///
+    /// # Panics
+    /// When a server does not start.
+    pub async fn try_start(self) -> Result<Testbed, StartError> {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let mut servers = Vec::new();
         for config in self.servers {
@@ -165,14 +176,13 @@ impl Setup {
         }
         let mut endpoints: Vec<_> = servers.iter().map(SimServer::address).collect();
         endpoints.extend(self.further_endpoints);
-        let envoy = self.envoy.endpoints(&endpoints).start().await;
-        let envoy = envoy.expect("a start");
-        Testbed {
+        let envoy = self.envoy.endpoints(&endpoints).start().await?;
+        Ok(Testbed {
             endpoints,
             vms: envoy.vms_created().await.expect("a stat of the runtime"),
             servers,
             envoy,
             client: reqwest::Client::new(),
-        }
+        })
     }
 }
