@@ -66,13 +66,10 @@ impl Schemas {
 
 fn files() -> Vec<String> {
     let files = fs::read_dir(root().join("envoy/istio")).expect("the folder is there");
-    let names = files.map(|file| {
-        file.expect("readable")
-            .file_name()
-            .into_string()
-            .expect("UTF-8")
-    });
-    let mut names: Vec<String> = names.filter(|name| name.ends_with(".yaml")).collect();
+    let names = files.map(|file| file.expect("readable").file_name());
+    let mut names: Vec<_> = names
+        .map(|name| name.into_string().expect("UTF-8"))
+        .collect();
     names.sort();
     names
 }
@@ -207,11 +204,11 @@ fn the_gateways_deployment_patch_fits_a_deployment() {
 
     // The file that its mount and its variable name is the one in the other ConfigMap.
     let container = &patch["spec"]["template"]["spec"]["containers"][0];
-    let path = container["env"][0]["value"].as_str().expect("a path");
+    let file = container["env"][0]["value"].as_str().expect("a path");
     let folder = container["volumeMounts"][0]["mountPath"]
         .as_str()
         .expect("a path");
-    let name = path
+    let name = file
         .strip_prefix(folder)
         .expect("in the mount")
         .trim_start_matches('/');
