@@ -16,6 +16,8 @@ command -v rustup >/dev/null ||
   die "rustup is needed for the pinned Rust toolchain. Install it: apt-get install rustup"
 rustup target list --installed | grep -qx "$TARGET" || rustup target add "$TARGET" >&2
 
+CARGO_ENCODED_RUSTFLAGS="$(scripts/module-flags.sh)"
+export CARGO_ENCODED_RUSTFLAGS
 cargo build --release --locked --target "$TARGET" --package inline-epp >&2
 
 module="${CARGO_TARGET_DIR:-target}/$TARGET/release/inline_epp.wasm"

@@ -51,6 +51,7 @@ require node nodejs
 require wrk wrk
 require promtool prometheus
 require shellcheck shellcheck
+for tool in buildah docker-registry skopeo; do require "$tool" "$tool"; done
 for component in clippy rustfmt; do
   rustup component list --installed | grep -q "^$component" || rustup component add "$component"
 done

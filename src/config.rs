@@ -43,7 +43,7 @@ pub use kind::Kind;
 pub use metric_spec::MetricSpec;
 pub use metrics::{Engine, GpuConfig, MetricsConfig};
 pub use models::{ModelConfig, ModelTarget};
-pub use override_host::OverrideHost;
+pub use override_host::{OverrideHost, OverrideMode};
 pub use parameters::Parameters;
 pub use pattern::Pattern;
 pub use pool::PoolConfig;
@@ -153,6 +153,14 @@ impl Config {
         let mut lines = Vec::new();
         let mut takes_all: Option<&PoolConfig> = None;
         for (at, pool) in self.pools.iter().enumerate() {
+            if self.override_host.metrics_cluster(pool).is_none() {
+                lines.push(format!(
+                    "pools[{at}].metrics.cluster: pool {}: absent, so no metrics are read: with \
+                     overrideHost.mode statefulSession the pool's own cluster cannot lead a call to \
+                     one endpoint; name a cluster that does",
+                    pool.name,
+                ));
+            }
             if pool.endpoint_picker.is_none() && !pool.scoring.weights.sum_to_one() {
                 lines.push(format!(
                     "pools[{at}].scoring.weights: pool {}: they sum to {:.3}, used as {}",

@@ -208,11 +208,6 @@ impl<'a> Fields<'a> {
         preset: Option<T>,
         options: &[T],
     ) -> Result<T, ConfigError> {
-        let kind = self.key(name)?.kind;
-        if let Some(later) = self.given(name).and_then(|value| kind.later_choice(value)) {
-            let instead = format!("use {kind}");
-            return Err(ConfigError::later(&self.path_of(name), later, instead));
-        }
         self.read_or(name, preset, |kind, value| kind.choice(value, options))
     }
 

@@ -112,7 +112,7 @@ pub(crate) const fn later(path: &'static str, instead: &'static str) -> LaterKey
 }
 
 pub(crate) const fn choice(names: &'static [&'static str]) -> Kind {
-    Kind::Choice { names, later: &[] }
+    Kind::Choice { names }
 }
 
 /// Two pools never share state, and each has stats of its own: hundreds are a mistake.
@@ -296,9 +296,9 @@ const KEYS: &[KeyDoc] = &[
     key("pools[].health.errorWindow", ERROR_WINDOW, "\"10s\"", "How long a failed answer (5xx, reset, time-out) counts against an endpoint."),
     key("pools[].endpointPickerConfig", Kind::Object { of: "an llm-d EndpointPickerConfig" }, "null", "An llm-d `EndpointPickerConfig`, pasted as it is; its profiles then choose and weigh in the place of `scoring`'s preset, weights and `maxQueue`."),
     section("overrideHost", "How the pick reaches Envoy."),
-    key("overrideHost.mode", Kind::Choice { names: &["header"], later: &["statefulSession"] }, "\"header\"", "Through a header that the cluster's `override_host` policy reads."),
+    key("overrideHost.mode", choice(&["header", "statefulSession"]), "\"header\"", "Who reads the header: the cluster's `override_host` policy, or a `stateful_session` filter behind this one (the pick alone, in base64)."),
     key("overrideHost.header", Kind::Text(&text::HEADER_NAME), "\"x-gateway-destination-endpoint\"", "That header."),
-    key("overrideHost.fallbacks", FALLBACKS, "2", "Next-best endpoints named after the pick, for retries."),
+    key("overrideHost.fallbacks", FALLBACKS, "2", "Next-best endpoints named after the pick, for retries; none with `statefulSession`."),
     key("maxBufferedBytes", BUFFERED_BYTES, "983040", "Bytes of a body held before the pick; Envoy must be able to buffer 1 MiB more."),
     key("failureMode", choice(&["FailOpen", "FailClose"]), "\"FailOpen\"", "When no endpoint is fit: route by the same scores all the same, or answer 503."),
     section("limits", "Caps on what grows with traffic."),

@@ -67,8 +67,6 @@ pub enum Kind {
     Choice {
         /// The names.
         names: &'static [&'static str],
-        /// Names of the contract that this version does not have.
-        later: &'static [&'static str],
     },
 }
 
@@ -141,7 +139,7 @@ impl Kind {
 
     /// The member of `options` whose name stands at the same place in the names.
     pub(super) fn choice<T: Copy>(&self, value: &Value, options: &[T]) -> Option<T> {
-        let Self::Choice { names, .. } = self else {
+        let Self::Choice { names } = self else {
             return None;
         };
         let text = value.text()?;
@@ -150,16 +148,6 @@ impl Kind {
             .zip(options)
             .find(|(name, _)| name.eq_ignore_ascii_case(text))
             .map(|(_, option)| *option)
-    }
-
-    /// The name that `value` holds, when it is one of a later version.
-    pub(super) fn later_choice(&self, value: &Value) -> Option<&'static str> {
-        let Self::Choice { later, .. } = self else {
-            return None;
-        };
-        let text = value.text()?;
-        let mut later = later.iter().copied();
-        later.find(|name| name.eq_ignore_ascii_case(text))
     }
 }
 
@@ -192,8 +180,8 @@ impl fmt::Display for Kind {
                 units::write_size(u64::from(*min)),
                 units::write_size(u64::from(*max)),
             ),
-            Self::Choice { names, .. } if names.len() == 1 => write!(out, "{}", names.concat()),
-            Self::Choice { names, .. } => write!(out, "one of {}", names.join(", ")),
+            Self::Choice { names } if names.len() == 1 => write!(out, "{}", names.concat()),
+            Self::Choice { names } => write!(out, "one of {}", names.join(", ")),
         }
     }
 }

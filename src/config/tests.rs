@@ -57,7 +57,7 @@ fn full() -> Value {
             "health": {"staleAfter": 5, "staleFloor": 0.25, "errorWindow": "4s"},
             "endpointPickerConfig": {"apiVersion": "llm-d.ai/v1alpha1", "kind": "EndpointPickerConfig"}
         }],
-        "overrideHost": {"mode": "Header", "header": "X-Pick", "fallbacks": 3},
+        "overrideHost": {"mode": "StatefulSession", "header": "X-Pick", "fallbacks": 3},
         "maxBufferedBytes": "32Mi",
         "failureMode": "failclose",
         "limits": {"indexBytes": 33_554_432, "logSlots": 512, "labelValues": 10},

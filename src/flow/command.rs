@@ -32,6 +32,8 @@ pub enum Command {
     RemoveRequestHeader(Cow<'static, str>),
     /// Set a request header to one value, replacing what was there.
     SetRequestHeader(Cow<'static, str>, Vec<u8>),
+    /// Remove a response header, all its values.
+    RemoveResponseHeader(Cow<'static, str>),
     /// Set a response header to one value, replacing what was there.
     SetResponseHeader(&'static str, Vec<u8>),
     /// Let the stream read this many bytes of the held body, in a

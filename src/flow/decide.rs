@@ -1,11 +1,12 @@
 //! The decision: from a held request to an endpoint.
 
 use super::command::{Command, Count, Replacement};
+use super::destination;
 use super::prompt::{self, Continued, Model, Prompt};
 use super::request::Request;
 use super::router::Router;
 use super::stream::Held;
-use crate::config::{Config, FailureMode};
+use crate::config::{Config, FailureMode, OverrideMode};
 use crate::prefix::Chain;
 use crate::requestcontrol::{Pick, Pool, Ticket};
 use crate::requesthandling::Body;
@@ -153,6 +154,7 @@ fn route(router: &mut Router, plan: Plan, now: Timestamp, commands: &mut Vec<Com
         reason,
     } = plan;
     let Policy {
+        mode,
         header,
         attempts,
         failure_mode,
@@ -164,7 +166,8 @@ fn route(router: &mut Router, plan: Plan, now: Timestamp, commands: &mut Vec<Com
 
     // The other workers' latest decisions count.
     state.catch_up();
-    let pick = state.pick(&chain, &model.target, tie, attempts, now);
+    let mut pick = state.pick(&chain, &model.target, tie, attempts, now);
+    destination::leave_the_named(mode, &mut pick.decision.ranking);
     let exception = pick.decision.exception;
     let reason = exception
         .filter(|_| !reason.is_fallback())
@@ -181,7 +184,7 @@ fn route(router: &mut Router, plan: Plan, now: Timestamp, commands: &mut Vec<Com
     }
     commands.push(Command::SetRequestHeader(
         header.into(),
-        destinations(state, &pick),
+        destinations(state, &pick, mode),
     ));
     if let Some(prefill) = pick.prefill.and_then(|id| state.endpoint(id)) {
         let address = prefill.name.clone().into_bytes();
@@ -232,6 +235,7 @@ fn without_choice(
 
 /// What the configuration says about every pick.
 struct Policy {
+    mode: OverrideMode,
     header: String,
     /// How many endpoints to name: the pick and its fallbacks.
     attempts: usize,
@@ -241,10 +245,10 @@ struct Policy {
 
 impl Policy {
     fn of(config: &Config) -> Self {
-        let fallbacks = usize::try_from(config.override_host.fallbacks).unwrap_or(0);
         Self {
+            mode: config.override_host.mode,
             header: config.override_host.header.clone(),
-            attempts: fallbacks.saturating_add(1),
+            attempts: destination::attempts(&config.override_host),
             failure_mode: config.failure_mode,
             debug_headers: config.debug_headers,
         }
@@ -288,12 +292,12 @@ fn count(pick: &Pick, pool: usize, model: &Model, reason: Reason, commands: &mut
     }
 }
 
-/// The ranking as the `override_host` policy reads it: one address an attempt, comma separated.
-fn destinations(pool: &Pool, pick: &Pick) -> Vec<u8> {
+/// The ranking as Envoy reads it.
+fn destinations(pool: &Pool, pick: &Pick, mode: OverrideMode) -> Vec<u8> {
     let ranking = pick.decision.ranking.iter();
     let names = ranking.filter_map(|ranked| pool.endpoint(ranked.endpoint));
     let names: Vec<&str> = names.map(|endpoint| endpoint.name.as_str()).collect();
-    names.join(",").into_bytes()
+    destination::value(mode, &names)
 }
 
 /// What `debugHeaders` shows the client.

@@ -2,6 +2,7 @@
 
 use super::delivery::BodyDelivery;
 use super::event::Headers;
+use super::proxy::{Offer, ProxyVersion};
 use crate::config::{Config, ConfigError, LogLevel};
 use crate::prefix::BYTES_PER_ENTRY;
 use crate::requestcontrol::{LedgerHandle, Pool};
@@ -47,6 +48,13 @@ impl Router {
     /// Whether held streams get their bodies, as far as is known.
     pub fn delivery(&self) -> BodyDelivery {
         self.delivery
+    }
+
+    /// Learns what runs it, before the first request: where that is known to withhold bodies, no
+    /// stream is ever held.
+    pub fn run_in(&mut self, version: Option<ProxyVersion>) -> Offer {
+        self.delivery = version.map(ProxyVersion::delivery).unwrap_or_default();
+        Offer::new(version, &self.config.override_host)
     }
 
     /// A held stream's body followed its resume at once. Returns whether that settles that this

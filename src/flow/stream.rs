@@ -9,6 +9,7 @@ use super::event::{Event, Headers};
 use super::prompt::Continued;
 use super::request::{Request, content_length, strip_control_headers, unreadable};
 use super::router::Router;
+use crate::config::OverrideMode;
 use crate::requestcontrol::{Moved, Pool, Served, Ticket};
 use crate::requesthandling::{Api, Body};
 use crate::telemetry::Reason;
@@ -18,6 +19,8 @@ use crate::time::Timestamp;
 #[derive(Debug, Default)]
 pub struct Stream {
     state: State,
+    /// A pool's host and path rules fit, so the header that carries picks is ours in both directions.
+    fits: bool,
 }
 
 #[derive(Debug, Default)]
@@ -123,6 +126,7 @@ impl Stream {
             self.state = State::Passed;
             return Step::default();
         }
+        self.fits = true;
         let mut commands = Vec::new();
         strip_control_headers(
             &router.config().override_host.header,
@@ -291,13 +295,22 @@ impl Stream {
         response: Response,
         now: Timestamp,
     ) -> Step {
+        let mut commands = Vec::new();
+        let override_host = &router.config().override_host;
+        let mode = override_host.mode;
+        if self.fits && mode == OverrideMode::StatefulSession {
+            // The session filter tells the client who served, unless that was the pick.
+            let header = override_host.header.clone().into();
+            commands.push(Command::RemoveResponseHeader(header));
+        }
         let State::Routed(sent) = &mut self.state else {
-            return Step::default();
+            return Step {
+                action: Action::Continue,
+                commands,
+            };
         };
-        let mut commands = vec![Command::SetResponseHeader(
-            "x-request-id",
-            sent.request_id.clone(),
-        )];
+        let id = sent.request_id.clone();
+        commands.push(Command::SetResponseHeader("x-request-id", id));
         sent.response_began |= response.by_upstream;
         let pool = sent.pool;
         if let (Some(ticket), Some(state)) = (&mut sent.ticket, router.pool_mut(pool)) {
@@ -308,7 +321,7 @@ impl Stream {
                 failed_attempts: response.failed_attempts,
             };
             let moved = ticket.served(state, served, now);
-            commands.extend(moved.and_then(|moved| passed_over(state, moved)));
+            commands.extend(moved.and_then(|moved| passed_over(state, mode, moved)));
         }
         if let Some(debug) = &sent.debug {
             debug.write(&mut commands);
@@ -380,15 +393,21 @@ impl Stream {
 }
 
 /// A line for the operator, the first time Envoy's cluster turns out not to hold an endpoint.
-fn passed_over(pool: &mut Pool, moved: Moved) -> Option<Command> {
+fn passed_over(pool: &mut Pool, mode: OverrideMode, moved: Moved) -> Option<Command> {
     let from = moved.from.filter(|_| moved.passed_over)?;
     if !pool.note_missing(from) {
         return None;
     }
     let config = pool.config();
     let pod = pool.endpoint(from).map_or("", |one| one.name.as_str());
+    let hint = match mode {
+        OverrideMode::Header => "",
+        OverrideMode::StatefulSession => {
+            " Is it healthy there, and is a stateful_session filter behind this one?"
+        }
+    };
     Some(Command::Warn(format!(
-        "pool={} pod={pod}: Envoy sent its request elsewhere; is it an endpoint of cluster {}?",
+        "pool={} pod={pod}: Envoy sent its request elsewhere; is it an endpoint of cluster {}?{hint}",
         config.name, config.cluster
     )))
 }

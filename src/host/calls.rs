@@ -15,7 +15,7 @@ pub(super) struct Get<'a> {
     pub(super) path: &'a str,
     pub(super) authority: &'a str,
     pub(super) accept: &'a str,
-    /// The header that the cluster's `override_host` policy reads, and the host it is to choose.
+    /// The header that the cluster chooses its host by, and that host as `ip:port`.
     pub(super) override_host: Option<(&'a str, &'a str)>,
     pub(super) timeout: Duration,
 }

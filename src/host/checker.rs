@@ -1,5 +1,6 @@
 //! Asks the endpoints whether they are ready and what they serve, by HTTP calls from the root
-//! context. The calls go through the pools' own clusters: it is the way of the requests that counts.
+//! context. The calls go through the pools' own clusters, since it is the way of the requests that
+//! counts, unless those cannot lead them to one endpoint.
 
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
@@ -57,12 +58,17 @@ impl Checker {
     /// Asks what is due. What the host refuses, since the cluster has no room, is asked in its turn.
     pub(super) fn start_due(&mut self, router: &Router, now: Timestamp) {
         for ((number, plan), pool) in self.plans.iter_mut().enumerate().zip(router.pools()) {
+            let override_host = &router.config().override_host;
+            let Some(cluster) = override_host.checks_cluster(pool.config()) else {
+                continue;
+            };
             let endpoints: Vec<_> = pool
                 .endpoints()
                 .map(|(id, endpoint)| (endpoint.address, pool.readiness(id)))
                 .collect();
             for (address, question) in plan.start_due(&endpoints, now) {
-                let Some(token) = ask(router, pool, address, question) else {
+                let header = &override_host.header;
+                let Some(token) = ask(cluster, header, pool, address, question) else {
                     plan.ended(address, question, now, false);
                     continue;
                 };
@@ -102,16 +108,21 @@ impl Checker {
 }
 
 /// `None` when the host refuses.
-fn ask(router: &Router, pool: &Pool, address: SocketAddr, question: Question) -> Option<u32> {
+fn ask(
+    cluster: &str,
+    header: &str,
+    pool: &Pool,
+    address: SocketAddr,
+    question: Question,
+) -> Option<u32> {
     let host = address.to_string();
-    let config = pool.config();
     let call = Get {
-        cluster: &config.cluster,
+        cluster,
         path: question.path(),
         authority: &host,
         accept: "*/*",
-        override_host: Some((&router.config().override_host.header, &host)),
-        timeout: config.metrics.timeout,
+        override_host: Some((header, &host)),
+        timeout: pool.config().metrics.timeout,
     };
     call.start().ok()
 }

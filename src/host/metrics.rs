@@ -45,6 +45,7 @@ pub(super) struct Metrics {
     scoring_latency: Handle,
     replica_gap: Handle,
     log_untold: Handle,
+    foreign_data: Handle,
     pools: Vec<PoolMetrics>,
     /// How many models, and how many adapters, of a pool may have a label of their own.
     label_values: usize,
@@ -106,6 +107,7 @@ impl Metrics {
             scoring_latency: define(&metric::SCORING_LATENCY, &[]),
             replica_gap: define(&metric::REPLICA_GAP, &[]),
             log_untold: define(&metric::LOG_UNTOLD, &[]),
+            foreign_data: define(&metric::FOREIGN_DATA, &[]),
             pools: config.pools.iter().map(PoolMetrics::new).collect(),
             label_values: usize::try_from(config.limits.label_values).unwrap_or(usize::MAX),
         }
@@ -189,6 +191,11 @@ impl Metrics {
     pub(super) fn log_trouble(&self, missed: u64, untold: u64) {
         add(self.replica_gap, i64::try_from(missed).unwrap_or(i64::MAX));
         add(self.log_untold, i64::try_from(untold).unwrap_or(i64::MAX));
+    }
+
+    /// Values in shared data that are not ours.
+    pub(super) fn foreign_data(&self, values: u32) {
+        add(self.foreign_data, i64::from(values));
     }
 
     /// What the scrape leader reports for all.

@@ -19,7 +19,7 @@ use super::shared::{self, Leadership, SharedSnapshot};
 use super::stream::HttpStream;
 use super::watchdog::{self, Watchdog};
 use crate::config::Config;
-use crate::flow::Router;
+use crate::flow::{ProxyVersion, Router};
 use crate::replication::VmId;
 use crate::requestcontrol::{Ledger, LedgerHandle, Upkeep};
 
@@ -90,7 +90,8 @@ impl Root {
         let entropy = Entropy::new();
         let vm = VmId(u32::try_from(entropy.number).unwrap_or(u32::MAX));
         let ledger = ledger::of_this_vm(config.limits.log_slots, vm);
-        let router = Router::new(config, &ledger).map_err(|error| error.to_string())?;
+        let mut router = Router::new(config, &ledger).map_err(|error| error.to_string())?;
+        let offer = router.run_in(proxy_version());
         let config = router.config();
         logger::set_level(config.log_level);
         log::info!(
@@ -98,6 +99,12 @@ impl Root {
             env!("CARGO_PKG_VERSION"),
             config.summary()
         );
+        let level = if offer.lacks {
+            log::Level::Warn
+        } else {
+            log::Level::Info
+        };
+        log::log!(level, "inline-epp: {}", offer.line);
         for pool in router.pools() {
             let name = &pool.config().name;
             for profile in pool.profiles() {
@@ -211,6 +218,11 @@ impl Running {
             self.checker.start_due(&router, now);
             metrics.report_pools(&router, now);
         }
+        let snapshots = self.snapshots.iter().map(SharedSnapshot::take_foreign);
+        let foreign = snapshots.fold(self.leadership.take_foreign(), u32::saturating_add);
+        if foreign > 0 {
+            metrics.foreign_data(foreign);
+        }
         let trouble = |ledger: &mut Ledger| (ledger.take_lost(), ledger.take_untold());
         if let Some((missed, untold)) = self.ledger.with(trouble) {
             metrics.log_trouble(missed, untold);
@@ -283,6 +295,20 @@ impl Running {
             None => {}
         }
     }
+}
+
+/// What the proxy says it is; `None` where it does not.
+fn proxy_version() -> Option<ProxyVersion> {
+    let number = |name| {
+        let path = format!("xds\0node\0user_agent_build_version\0version\0{name}");
+        let bytes = abi::property(&path).ok()?;
+        bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
+    };
+    Some(ProxyVersion {
+        major: number("major_number")?,
+        minor: number("minor_number")?,
+        patch: number("patch").unwrap_or(0),
+    })
 }
 
 fn shortest_interval(config: &Config) -> Duration {

@@ -55,15 +55,20 @@ pub(super) enum Found {
 impl Scraper {
     pub(super) fn new(config: &Config) -> Self {
         let mut sources = Vec::new();
-        for (pool, config) in config.pools.iter().enumerate() {
-            let metrics = &config.metrics;
+        for (at, pool) in config.pools.iter().enumerate() {
+            let metrics = &pool.metrics;
+            let engine = config.override_host.metrics_cluster(pool);
             let pages = [
-                Some(Page::Engine(metrics.engine)),
+                engine.map(|_| Page::Engine(metrics.engine)),
                 metrics.gpu.as_ref().map(|_| Page::Gpu),
             ];
             for page in pages.into_iter().flatten() {
                 let plan = ScrapePlan::new(metrics.interval, metrics.timeout);
-                sources.push(Source { pool, page, plan });
+                sources.push(Source {
+                    pool: at,
+                    page,
+                    plan,
+                });
             }
         }
         Self {
@@ -189,12 +194,17 @@ struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    fn new(config: &'a PoolConfig, page: Page, endpoint: SocketAddr) -> Option<Self> {
-        let metrics = &config.metrics;
+    fn new(
+        whole: &'a Config,
+        pool: &'a PoolConfig,
+        page: Page,
+        endpoint: SocketAddr,
+    ) -> Option<Self> {
+        let metrics = &pool.metrics;
         let at = |port| SocketAddr::new(endpoint.ip(), port);
         match page {
             Page::Engine(_) => Some(Self {
-                cluster: metrics.cluster.as_ref().unwrap_or(&config.cluster),
+                cluster: whole.override_host.metrics_cluster(pool)?,
                 path: &metrics.path,
                 address: metrics.port.map_or(endpoint, at),
             }),
@@ -210,11 +220,10 @@ impl<'a> Target<'a> {
 /// A DCGM exporter has no other.
 const GPU_PATH: &str = "/metrics";
 
-/// `GET`s the page. The override header in the call makes the cluster's policy choose exactly this
-/// host. An error says why the host refused.
+/// `GET`s the page. The override header in the call makes the cluster choose exactly this host. An error says why the host refused.
 fn call(router: &Router, call: Call) -> Result<u32, String> {
     let target = router.pools().get(call.pool).and_then(|pool| {
-        let target = Target::new(pool.config(), call.page, call.address)?;
+        let target = Target::new(router.config(), pool.config(), call.page, call.address)?;
         Some((target, pool.config().metrics.timeout))
     });
     let Some((target, timeout)) = target else {

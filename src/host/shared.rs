@@ -1,5 +1,6 @@
 //! The scraper's lease and the pools' snapshots in Envoy's shared data.
 
+use core::cell::Cell;
 use core::time::Duration;
 
 use super::abi;
@@ -41,6 +42,25 @@ pub(super) struct Leadership {
     newest: Vec<String>,
     me: u64,
     duration: Duration,
+    foreign: Foreign,
+}
+
+/// Values met under our keys that another plugin wrote, since they were last counted.
+#[derive(Default)]
+struct Foreign(Cell<u32>);
+
+impl Foreign {
+    /// What was read of a value, or that it cannot be.
+    fn note<T>(&self, read: Option<T>) -> Option<T> {
+        if read.is_none() {
+            self.0.set(self.0.get().saturating_add(1));
+        }
+        read
+    }
+
+    fn take(&self) -> u32 {
+        self.0.take()
+    }
 }
 
 impl Leadership {
@@ -58,7 +78,13 @@ impl Leadership {
                 .collect(),
             me,
             duration,
+            foreign: Foreign::default(),
         }
+    }
+
+    /// Leases met since the last call that no VM of ours wrote.
+    pub(super) fn take_foreign(&self) -> u32 {
+        self.foreign.take()
     }
 
     /// Makes this configuration the newest of its pools: those before it do not lead any more while
@@ -93,12 +119,15 @@ impl Leadership {
         if self.is_superseded(now) {
             return false;
         }
-        let (bytes, cas) = abi::shared_data(&self.key).unwrap_or_default();
+        let (lease, cas) = match abi::shared_data(&self.key) {
+            Ok((bytes, cas)) => (self.foreign.note(lease::decode(&bytes)), cas),
+            Err(_) => (None, 0),
+        };
         let me = Claimant {
             vm: self.me,
             serves,
         };
-        match lease::step(lease::decode(&bytes), me, now, self.duration) {
+        match lease::step(lease, me, now, self.duration) {
             Step::Follow => false,
             Step::Lead => true,
             Step::Claim(claim) => {
@@ -146,6 +175,7 @@ pub(super) struct SharedSnapshot {
     key: String,
     /// Token of the value last seen; the host changes it with every write.
     seen: u32,
+    foreign: Foreign,
 }
 
 impl SharedSnapshot {
@@ -153,7 +183,13 @@ impl SharedSnapshot {
         Self {
             key: format!("{PREFIX}/snapshot/{pool}"),
             seen: 0,
+            foreign: Foreign::default(),
         }
+    }
+
+    /// Snapshots met since the last call that no VM of ours wrote.
+    pub(super) fn take_foreign(&self) -> u32 {
+        self.foreign.take()
     }
 
     /// What is published is not read back: newer things may be known when it would be.
@@ -171,6 +207,6 @@ impl SharedSnapshot {
             return None;
         }
         self.seen = cas;
-        snapshot::decode(&bytes)
+        self.foreign.note(snapshot::decode(&bytes))
     }
 }

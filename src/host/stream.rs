@@ -228,6 +228,7 @@ fn tell(shared: &Shared, command: &Command) {
 fn obey(shared: &Shared, command: Command) {
     let done = match command {
         Command::RemoveRequestHeader(name) => abi::remove_header(HeaderMap::Request, &name),
+        Command::RemoveResponseHeader(name) => abi::remove_header(HeaderMap::Response, &name),
         Command::SetRequestHeader(name, value) => {
             abi::set_header(HeaderMap::Request, &name, &value)
         }
@@ -268,6 +269,8 @@ fn failed_attempts(details: &[u8], by_upstream: bool) -> usize {
         b"upstream_reset".as_slice(),
         b"response_timeout",
         b"upstream_per_try",
+        // A strict session whose host Envoy does not have, or thinks is down.
+        b"no_healthy_upstream",
     ];
     if !by_upstream
         && !by_endpoints

@@ -80,6 +80,8 @@ metrics! {
         "Entries of the decision log that some worker could not read before they were overwritten.";
     LOG_UNTOLD "epp_log_untold_total" Counter []
         "Entries of the decision log that could not be written: only one worker knows them.";
+    FOREIGN_DATA "epp_foreign_data_total" Counter []
+        "Leases and snapshots in shared data that something else wrote, each time a worker met one: they are not taken.";
     UPSTREAM_RESET "epp_upstream_reset_total" Counter ["pool" "pod"]
         "Responses an endpoint broke off after they had begun.";
 }

@@ -46,9 +46,23 @@ pub fn example(name: &str) -> Result<PathBuf, BuildError> {
     build(&["--example", name], name)
 }
 
+/// The compiler flags of `scripts/build.sh`, so that a test loads the bytes that are shipped.
+fn flags() -> Result<String, BuildError> {
+    let output = Command::new(repository::path("scripts/module-flags.sh"))
+        .output()
+        .map_err(|error| BuildError(format!("scripts/module-flags.sh does not run: {error}")))?;
+    if !output.status.success() {
+        return Err(BuildError(
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        ));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// Builds `target`, as `arguments` tell cargo to.
 fn build(arguments: &[&str], target: &str) -> Result<PathBuf, BuildError> {
     let output = Command::new(env!("CARGO"))
+        .env("CARGO_ENCODED_RUSTFLAGS", flags()?)
         .args([
             "build",
             "--release",

@@ -6,6 +6,8 @@ pub mod check;
 pub mod demo;
 pub mod envoy;
 pub mod host;
+pub mod istio;
+pub mod oci;
 pub mod progress;
 pub mod prompts;
 pub mod repository;

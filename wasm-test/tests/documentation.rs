@@ -37,8 +37,8 @@ fn document(path: &str) -> Readme {
 }
 
 /// Documents whose links and commands are checked.
-fn documents() -> [(&'static str, Readme); 2] {
-    ["README.md", "envoy/README.md"].map(|path| (path, document(path)))
+fn documents() -> [(&'static str, Readme); 3] {
+    ["README.md", "envoy/README.md", "CHANGELOG.md"].map(|path| (path, document(path)))
 }
 
 fn from_yaml(text: &str) -> Value {
@@ -141,6 +141,18 @@ fn every_relative_link_leads_somewhere() {
         }
     }
     assert!(followed > 10);
+}
+
+#[test]
+fn the_changelog_has_this_version_and_every_metric_it_adds_exists() {
+    let text = document("CHANGELOG.md").text().to_owned();
+    let heading = format!("\n## {}\n", env!("CARGO_PKG_VERSION"));
+    assert!(text.contains(&heading), "no {heading:?}");
+    let readme = document("README.md").text().to_owned();
+    let metrics = text.split('`').filter(|word| word.starts_with("epp_"));
+    for metric in metrics {
+        assert!(readme.contains(metric), "{metric}");
+    }
 }
 
 #[test]

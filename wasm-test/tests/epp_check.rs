@@ -35,7 +35,11 @@ fn file(text: &str) -> NamedTempFile {
 
 /// The canonical bootstrap, changed at the places that the pointers name.
 fn changed(edits: &[(&str, &str, Value)]) -> NamedTempFile {
-    let text = fs::read_to_string(shipped("envoy.yaml")).expect("readable");
+    changed_file("envoy.yaml", edits)
+}
+
+fn changed_file(name: &str, edits: &[(&str, &str, Value)]) -> NamedTempFile {
+    let text = fs::read_to_string(shipped(name)).expect("readable");
     let mut tree: Value = serde_saphyr::from_str(&text).expect("YAML");
     for (base, key, value) in edits {
         let place = tree.pointer_mut(base).expect("the place is there");
@@ -73,7 +77,12 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn shipped_files_are_valid_and_raise_no_warning() {
-    for name in ["envoy.yaml", "plugin-config.yaml"] {
+    for name in [
+        "envoy.yaml",
+        "stateful-session.yaml",
+        "dynamic/inline-epp.yaml",
+        "plugin-config.yaml",
+    ] {
         let output = run(&shipped(name));
         let printed = text(&output.stdout);
         assert!(output.status.success(), "{name}: {}", text(&output.stderr));
@@ -264,6 +273,34 @@ fn a_cluster_that_cannot_obey_is_warned_of() {
         &format!("{CLUSTER}.load_assignment"),
         "only in the pool: 127.0.0.1:8101; only in the cluster: 127.0.0.1:8105",
     );
+}
+
+#[test]
+fn a_session_that_nobody_behind_the_filter_reads_is_warned_of() {
+    const TO_MANAGER: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config";
+    let file = "stateful-session.yaml";
+    let name = "http_filters/1/typed_config/session_state/typed_config/name";
+    let wasm = json!({ "@type": "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm" });
+    for (key, value) in [
+        (name, json!("x-other")),
+        ("http_filters/1/typed_config", wasm),
+    ] {
+        let warnings = warnings(&changed_file(file, &[(TO_MANAGER, key, value)]));
+        let said = "no stateful_session filter behind it reads x-gateway-destination-endpoint";
+        assert_eq!(warnings, [format!("{FILTER}: {said}: picks are ignored")]);
+    }
+    // In front of it, it reads what the client sent.
+    let text = fs::read_to_string(shipped(file)).expect("readable");
+    let mut tree: Value = serde_saphyr::from_str(&text).expect("YAML");
+    let filters = tree.pointer_mut(&format!("{TO_MANAGER}/http_filters"));
+    filters
+        .expect("filters")
+        .as_array_mut()
+        .expect("a list")
+        .swap(0, 1);
+    let warnings = warnings(&self::file(&tree.to_string()));
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains("no stateful_session filter behind it"));
 }
 
 #[test]

@@ -440,6 +440,28 @@ fn a_host_that_withholds_bodies_costs_two_ticks_at_most_and_one_warning() {
 }
 
 #[test]
+fn an_envoy_that_is_too_old_is_not_made_to_hold_even_once() {
+    let plan = Plan::new(&[Serves::Well]);
+    let setup = Host::setup().without_body_while_held();
+    let gateway = FakeGateway::start_unscraped(&plan, setup.version(Some([1, 34, 2])));
+    let (reason, held) = upload(&gateway, "first", Duration::ZERO);
+    assert_eq!((reason.as_str(), held), ("headers_only", Duration::ZERO));
+    assert_eq!(warnings(&gateway), 0);
+    let log = gateway.host().log();
+    let line = "inline-epp: proxy Envoy 1.34.2: cannot hold headers without the body";
+    let said = log.iter().filter(|one| one.text.starts_with(line));
+    assert!(said.clone().all(|one| one.level == Level::Warn));
+    // Once each: the canary, the main thread, the worker.
+    assert_eq!(said.count(), 3, "{log:#?}");
+    // One that keeps its version to itself is found out by what it does.
+    let setup = Host::setup().without_body_while_held();
+    let gateway = FakeGateway::start_unscraped(&plan, setup.version(None));
+    let (reason, held) = upload(&gateway, "first", Duration::ZERO);
+    assert_eq!(reason, "headers_only");
+    assert!(held > Duration::ZERO);
+}
+
+#[test]
 fn an_upload_of_an_hour_is_waited_for_once_a_body_has_come() {
     let gateway = start(1, 1);
     ask(&gateway, 0, "hello");

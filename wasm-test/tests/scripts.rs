@@ -64,6 +64,26 @@ fn the_envoy_of_func_e_comes_before_the_one_on_path() {
     assert_eq!(stdout(&output), managed);
 }
 
+/// The command of the README, with Envoy's own check in place of a run, and from the same folder.
+#[test]
+fn func_e_runs_the_shipped_configuration() {
+    let module = wasm_test::artifact::module().expect("a module");
+    assert!(module.is_file());
+    let envoy = stdout(&envoy_sh(&[], &[]));
+    let output = Command::new(fake("func-e").join("func-e"))
+        .args(["run", "-c", "envoy/envoy.yaml", "--mode", "validate"])
+        .env("FAKE_FUNC_E_ENVOY", envoy)
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
+        .output()
+        .expect("the fake runs");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let said = stdout(&output);
+    assert!(
+        said.ends_with("configuration 'envoy/envoy.yaml' OK"),
+        "{said:?}"
+    );
+}
+
 #[test]
 fn an_old_envoy_is_passed_over_with_a_line() {
     let old = fake("old").join("envoy");

@@ -371,5 +371,9 @@ fn choices_match_in_any_case_but_not_otherwise() {
         ],
         &[json!("tgi")],
     );
-    check("overrideHost.mode", &[json!("HEADER")], &[json!("cookie")]);
+    check(
+        "overrideHost.mode",
+        &[json!("HEADER"), json!("statefulsession")],
+        &[json!("cookie")],
+    );
 }

@@ -10,8 +10,8 @@ use super::{full, minimal, parse, with};
 use crate::config::{
     Capacity, Config, DiscoveryConfig, DiscoverySource, EndpointConfig, EndpointPickerConfig,
     Engine, FailureMode, GpuConfig, HealthConfig, Limits, LogLevel, MetricsConfig, ModelConfig,
-    ModelTarget, OverrideHost, Pattern, PendingCredit, PoolConfig, PoolMatch, PrefixConfig,
-    ScoringConfig, Weights,
+    ModelTarget, OverrideHost, OverrideMode, Pattern, PendingCredit, PoolConfig, PoolMatch,
+    PrefixConfig, ScoringConfig, Weights,
 };
 
 fn weights([cache, load, queue, health, adapter]: [f64; 5]) -> Weights {
@@ -83,6 +83,7 @@ fn a_name_a_cluster_and_an_endpoint_are_enough() {
     let expected = Config {
         pools: vec![pool],
         override_host: OverrideHost {
+            mode: OverrideMode::Header,
             header: "x-gateway-destination-endpoint".to_owned(),
             fallbacks: 2,
         },
@@ -215,6 +216,7 @@ fn every_key_reaches_its_field() {
     let expected = Config {
         pools: vec![pool],
         override_host: OverrideHost {
+            mode: OverrideMode::StatefulSession,
             header: "x-pick".to_owned(),
             fallbacks: 3,
         },
@@ -388,5 +390,34 @@ fn the_summary_names_pools_endpoints_and_weights_as_used() {
          base (cluster model-servers, endpoints 1, weights \
          cache 0.600 load 0.200 queue 0.100 health 0.050 adapter 0.050, \
          maxQueue 20, guardFloor 20, pendingCredit unlessConfirmed)",
+    );
+}
+
+#[test]
+fn a_session_leads_calls_only_through_a_cluster_of_their_own() {
+    let clusters = |mode: &str, metrics: Value| {
+        let config = with(minimal(), "overrideHost", json!({ "mode": mode }));
+        let config = parse(&with(config, "pools[0].metrics", metrics)).unwrap();
+        let pool = &config.pools[0];
+        let header = &config.override_host;
+        let names = [header.metrics_cluster(pool), header.checks_cluster(pool)];
+        let warned = config
+            .warnings()
+            .iter()
+            .any(|line| line.contains("metrics.cluster"));
+        (names.map(|name| name.map(str::to_owned)), warned)
+    };
+    let some = |names: [&str; 2]| names.map(|name| Some(name.to_owned()));
+    let other = json!({ "cluster": "m" });
+    let port = json!({ "cluster": "m", "port": 9 });
+    let own = "model-servers";
+    assert_eq!(clusters("header", json!({})), (some([own, own]), false));
+    assert_eq!(clusters("header", port.clone()), (some(["m", own]), false));
+    let session = "statefulSession";
+    assert_eq!(clusters(session, json!({})), ([None, None], true));
+    assert_eq!(clusters(session, other), (some(["m", "m"]), false));
+    assert_eq!(
+        clusters(session, port),
+        ([Some("m".to_owned()), None], false)
     );
 }

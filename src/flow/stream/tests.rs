@@ -9,6 +9,7 @@ mod adapters;
 mod models;
 mod requests;
 mod responses;
+mod sessions;
 
 use super::*;
 use crate::config::Config;

@@ -39,8 +39,14 @@ pub struct Route<'a> {
     host: &'a Value,
 }
 
-/// An object that may stand anywhere in a bootstrap.
-const BOOTSTRAP_KEYS: [&str; 4] = ["static_resources", "dynamic_resources", "admin", "node"];
+/// Objects that stand at the top of a bootstrap, or of a file of discovered resources.
+const BOOTSTRAP_KEYS: [&str; 5] = [
+    "static_resources",
+    "dynamic_resources",
+    "admin",
+    "node",
+    "resources",
+];
 
 impl<'a> Bootstrap<'a> {
     /// `tree` as a bootstrap; `None` when it has no key of one.
@@ -67,7 +73,8 @@ impl<'a> Bootstrap<'a> {
 
     /// Whether clusters may come from elsewhere.
     pub fn has_dynamic_clusters(&self) -> bool {
-        self.tree["dynamic_resources"].get("cds_config").is_some()
+        self.tree.get("static_resources").is_none()
+            || self.tree["dynamic_resources"].get("cds_config").is_some()
     }
 }
 
@@ -89,6 +96,25 @@ impl<'a> Front<'a> {
     /// The listener's buffer limit, in bytes.
     pub fn connection_limit(&self) -> Option<u64> {
         whole(&self.listener?["per_connection_buffer_limit_bytes"])
+    }
+
+    /// The headers that session filters behind the filter at `at` read, in lower case; `None` where
+    /// its connection manager is not there.
+    pub fn session_headers_behind(&self, at: &str) -> Option<Vec<String>> {
+        let (_, manager) = self.manager.as_ref()?;
+        let filters = items(&manager["http_filters"]).enumerate();
+        let place = at
+            .rsplit_once(".http_filters[")
+            .and_then(|(_, rest)| rest.split_once(']'));
+        let place: Option<usize> = place.and_then(|(number, _)| number.parse().ok());
+        let behind = filters.filter(|(number, _)| place.is_some_and(|ours| *number > ours));
+        let headers = behind
+            .map(|(_, filter)| &filter["typed_config"])
+            .filter(|filter| is_type(filter, "stateful_session.v3.StatefulSession"))
+            .filter_map(|filter| filter["session_state"]["typed_config"]["name"].as_str())
+            .map(str::to_ascii_lowercase)
+            .collect();
+        Some(headers)
     }
 
     /// Routes of the connection manager itself that may lead to `cluster`.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use inline_epp::config::{Config, DiscoveryConfig, PoolConfig};
+use inline_epp::config::{Config, DiscoveryConfig, OverrideMode, PoolConfig};
 use serde_json::Value;
 
 use super::Warning;
@@ -17,6 +17,7 @@ const ONE_READ: u64 = 1 << 20;
 /// What does not fit.
 pub fn warnings(bootstrap: &Bootstrap<'_>, plugin: &Plugin<'_>, config: &Config) -> Vec<Warning> {
     let mut warnings = filter(plugin);
+    warnings.extend(session(plugin, config));
     for pool in &config.pools {
         warnings.extend(cluster(bootstrap, plugin, config, pool));
         warnings.extend(routes(plugin, config, pool));
@@ -53,6 +54,17 @@ fn filter(plugin: &Plugin<'_>) -> Vec<Warning> {
     warnings
 }
 
+/// Nobody behind the filter reads the session.
+fn session(plugin: &Plugin<'_>, config: &Config) -> Option<Warning> {
+    let header = &config.override_host.header;
+    let read = plugin.front.session_headers_behind(&plugin.at)?;
+    if config.override_host.mode != OverrideMode::StatefulSession || read.contains(header) {
+        return None;
+    }
+    let text = format!("no stateful_session filter behind it reads {header}: picks are ignored");
+    Some(warning(plugin.at.clone(), text))
+}
+
 fn cluster(
     bootstrap: &Bootstrap<'_>,
     plugin: &Plugin<'_>,
@@ -68,7 +80,8 @@ fn cluster(
     };
     let header = &config.override_host.header;
     let mut warnings = Vec::new();
-    if !override_headers(cluster).contains(header) {
+    let by_policy = config.override_host.mode == OverrideMode::Header;
+    if by_policy && !override_headers(cluster).contains(header) {
         let text = format!("no override_host policy reads {header}: picks are ignored");
         warnings.push(warning(format!("{at}.load_balancing_policy"), text));
     }
@@ -130,6 +143,7 @@ fn endpoints(at: &str, cluster: &Value, pool: &PoolConfig) -> Option<Warning> {
 fn routes(plugin: &Plugin<'_>, config: &Config, pool: &PoolConfig) -> Vec<Warning> {
     let needed = config.max_buffered_bytes as u64 + ONE_READ;
     let fallbacks = u64::from(config.override_host.fallbacks);
+    let by_policy = config.override_host.mode == OverrideMode::Header;
     let mut warnings = Vec::new();
     for route in plugin.front.routes_to(&pool.cluster) {
         let limit = route
@@ -146,7 +160,7 @@ fn routes(plugin: &Plugin<'_>, config: &Config, pool: &PoolConfig) -> Vec<Warnin
             ));
         }
         let retries = route.retries();
-        if retries < fallbacks {
+        if by_policy && retries < fallbacks {
             warnings.push(warning(
                 format!("{}.route.retry_policy.num_retries", route.at),
                 format!(

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use inline_epp::config::{Capacity, Config, Pattern, PoolConfig, PoolMatch};
+use inline_epp::config::{Capacity, Config, OverrideMode, Pattern, PoolConfig, PoolMatch};
 use inline_epp::prefix::BYTES_PER_ENTRY;
 
 use super::{Checked, Report};
@@ -122,11 +122,12 @@ fn requests(matcher: &PoolMatch) -> String {
 
 fn write_whole(out: &mut fmt::Formatter<'_>, config: &Config) -> fmt::Result {
     let host = &config.override_host;
-    writeln!(
-        out,
-        "  header {}, fallbacks {}, {:?}",
-        host.header, host.fallbacks, config.failure_mode
-    )?;
+    let reader = match host.mode {
+        OverrideMode::Header => format!("fallbacks {}", host.fallbacks),
+        OverrideMode::StatefulSession => "statefulSession".to_owned(),
+    };
+    let (header, mode) = (&host.header, config.failure_mode);
+    writeln!(out, "  header {header}, {reader}, {mode:?}")?;
     let index = config.limits.index_bytes as u64;
     let open = open_request_bytes(config);
     let body = config.max_buffered_bytes as u64;

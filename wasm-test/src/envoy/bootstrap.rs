@@ -61,11 +61,14 @@ impl Bootstrap {
             .collect()
     }
 
-    /// Replaces the endpoints of every static cluster, and of every pool of the module, by `endpoints`.
+    /// Replaces the endpoints of every cluster that lists some, and of every pool of the module, by
+    /// `endpoints`.
     pub(super) fn set_endpoints(&mut self, endpoints: &[SocketAddr]) {
         let hosts: Vec<Value> = endpoints.iter().map(lb_endpoint).collect();
         for cluster in array_mut(&mut self.tree["static_resources"]["clusters"]) {
-            cluster["load_assignment"]["endpoints"] = json!([{ "lb_endpoints": hosts }]);
+            if let Some(listed) = cluster.get_mut("load_assignment") {
+                listed["endpoints"] = json!([{ "lb_endpoints": hosts }]);
+            }
         }
         let addresses: Vec<String> = endpoints.iter().map(ToString::to_string).collect();
         for filter in self.wasm_filters() {

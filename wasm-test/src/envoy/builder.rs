@@ -41,6 +41,13 @@ impl Builder {
         }
     }
 
+    /// Starts from another configuration file, relative to the repository's root.
+    #[must_use]
+    pub fn file(mut self, path: impl AsRef<Path>) -> Self {
+        self.path = repository::path(path);
+        self
+    }
+
     /// Puts `endpoints` in the place of the file's, in the clusters and in the module's pools.
     #[must_use]
     pub fn endpoints(mut self, endpoints: &[SocketAddr]) -> Self {

@@ -211,6 +211,10 @@ impl Guest {
         match name.as_str() {
             "plugin_name" | "plugin_root_id" | "plugin_vm_id" => Ok(super::PLUGIN.into()),
             _ => {
+                let version = name.strip_prefix("xds.node.user_agent_build_version.version.");
+                if let Some(part) = version {
+                    return self.version(part);
+                }
                 let stream = self.stream().map_err(|_| Status::NotFound)?;
                 stream
                     .properties
@@ -219,6 +223,17 @@ impl Guest {
                     .ok_or(Status::NotFound)
             }
         }
+    }
+}
+
+impl Guest {
+    /// A part of the version Envoy would give itself.
+    fn version(&self, part: &str) -> Answer<Vec<u8>> {
+        let parts = ["major_number", "minor_number", "patch"];
+        let place = parts.iter().position(|name| *name == part);
+        let version = self.world.borrow().version.ok_or(Status::NotFound)?;
+        let number = version[place.ok_or(Status::NotFound)?];
+        Ok(number.to_le_bytes().to_vec())
     }
 }
 

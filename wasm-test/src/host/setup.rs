@@ -29,6 +29,7 @@ pub struct Setup {
     rules: Rules,
     reload_interval: Duration,
     clusters: Vec<String>,
+    version: Option<[u64; 3]>,
 }
 
 impl Setup {
@@ -43,6 +44,7 @@ impl Setup {
             },
             reload_interval: Duration::from_millis(50),
             clusters: vec!["model-servers".to_owned()],
+            version: Some([1, 40, 0]),
         }
     }
 
@@ -57,6 +59,13 @@ impl Setup {
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers;
+        self
+    }
+
+    /// Another version of Envoy, or one that does not tell.
+    #[must_use]
+    pub fn version(mut self, version: Option<[u64; 3]>) -> Self {
+        self.version = version;
         self
     }
 
@@ -112,6 +121,7 @@ impl Setup {
         let compiled = Compiled::load(&self.module);
         let mut world = World::new();
         world.calls.clusters.extend(self.clusters);
+        world.version = self.version;
         let world = Rc::new(RefCell::new(world));
         let mut threads = Threads::new(compiled, &world, self.rules, self.reload_interval);
         threads.start(self.workers, configuration.into())?;

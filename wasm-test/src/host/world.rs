@@ -17,6 +17,8 @@ pub(super) struct World {
     pub(super) metrics: Metrics,
     pub(super) calls: Calls,
     pub(super) log: Vec<LogLine>,
+    /// Major, minor, patch; `None` for a proxy that does not tell.
+    pub(super) version: Option<[u64; 3]>,
 }
 
 /// A line of Envoy's log that a module wrote.
@@ -49,6 +51,7 @@ impl World {
             metrics: Metrics::default(),
             calls: Calls::default(),
             log: Vec::new(),
+            version: None,
         }
     }
 

@@ -139,6 +139,11 @@ impl AdminRelay {
         }
     }
 
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Ends all connections and leads new ones to `target`.
     pub fn lead_to(&self, target: Option<SocketAddr>) {
         self.target.send_replace(target);

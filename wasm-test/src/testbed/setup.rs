@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::Testbed;
 use crate::artifact;
-use crate::envoy::{Builder, CANONICAL, Envoy};
+use crate::envoy::{Builder, CANONICAL, Envoy, StartError};
 use crate::sim::{Preset, SimConfig, SimServer};
 
 /// Collects the differences; [`Testbed::with_servers`] makes it.
@@ -25,7 +25,9 @@ impl Setup {
         };
         let envoy = Envoy::builder(CANONICAL).concurrency(1).plugin(|plugin| {
             plugin["debugHeaders"] = json!(true);
-            plugin["pools"][0]["metrics"] = json!({ "interval": "200ms", "timeout": "1s" });
+            let metrics = &mut plugin["pools"][0]["metrics"];
+            metrics["interval"] = json!("200ms");
+            metrics["timeout"] = json!("1s");
             plugin["pools"][0]["health"] = json!({ "staleAfter": 9 });
         });
         Self {
@@ -33,6 +35,20 @@ impl Setup {
             further_endpoints: Vec::new(),
             envoy,
         }
+    }
+
+    /// Starts from another shipped configuration.
+    #[must_use]
+    pub fn file(mut self, path: &str) -> Self {
+        self.envoy = self.envoy.file(path);
+        self
+    }
+
+    /// Further command-line arguments of Envoy.
+    #[must_use]
+    pub fn arguments(mut self, arguments: &[&str]) -> Self {
+        self.envoy = self.envoy.arguments(arguments);
+        self
     }
 
     /// Changes the configuration of every server.
@@ -149,6 +165,17 @@ impl Setup {
     /// # Panics
     /// When anything does not start; nothing can be tested then.
     pub async fn start_unscraped(self) -> Testbed {
+        self.try_start().await.expect("a start")
+    }
+
+    /// The same where Envoy may refuse to.
+    ///
+    /// # Errors
+    /// Why Envoy does not start.
+    ///
+    /// # Panics
+    /// When a server does not start.
+    pub async fn try_start(self) -> Result<Testbed, StartError> {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let mut servers = Vec::new();
         for config in self.servers {
@@ -157,14 +184,13 @@ impl Setup {
         }
         let mut endpoints: Vec<_> = servers.iter().map(SimServer::address).collect();
         endpoints.extend(self.further_endpoints);
-        let envoy = self.envoy.endpoints(&endpoints).start().await;
-        let envoy = envoy.expect("a start");
-        Testbed {
+        let envoy = self.envoy.endpoints(&endpoints).start().await?;
+        Ok(Testbed {
             endpoints,
             vms: envoy.vms_created().await.expect("a stat of the runtime"),
             servers,
             envoy,
             client: reqwest::Client::new(),
-        }
+        })
     }
 }
