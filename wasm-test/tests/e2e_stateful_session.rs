@@ -1,12 +1,12 @@
 //! Picks that Envoy's `stateful_session` filter obeys, before a cluster with a plain round-robin
 //! policy.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
-use wasm_test::sim::{Overrides, Span};
+use wasm_test::sim::{Overrides, Preset, SimConfig, SimServer, Span};
 use wasm_test::testbed::{
     Answer, COMPLETIONS, Host, HostFile, POOL, Setup, Testbed, completion, eventually, prompt,
 };
@@ -289,6 +289,32 @@ async fn a_retry_goes_where_the_cluster_says_and_counts_there() {
     let log = testbed.envoy().log();
     assert!(!log.contains("Envoy sent its request elsewhere"), "{log}");
     testbed.nothing_in_flight().await;
+}
+
+#[tokio::test]
+async fn an_ipv6_endpoint_is_found_by_its_session() {
+    let any = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
+    let config = SimConfig {
+        preset: Preset::Instant,
+        ..SimConfig::default()
+    };
+    let server = SimServer::start(config, any).await.unwrap();
+    let setup = with_servers(2).further_endpoint(server.address());
+    let testbed = setup.start_unscraped().await;
+    let mut found = 0;
+    for number in 0..30 {
+        let answer = testbed
+            .complete(&prompt(&format!("v6 {number}"), 300))
+            .await;
+        assert_eq!(answer.server(), answer.picked());
+        found += u32::from(answer.server() == server.address());
+        if found == 2 {
+            break;
+        }
+    }
+    assert_eq!(found, 2, "never picked");
+    let log = testbed.envoy().log();
+    assert!(!log.contains("Envoy sent its request elsewhere"), "{log}");
 }
 
 #[tokio::test]
