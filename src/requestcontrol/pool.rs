@@ -4,13 +4,15 @@ mod candidates;
 mod health;
 mod known;
 mod members;
+mod split;
 
 use core::net::SocketAddr;
 use std::collections::BTreeSet;
 
 use self::known::Known;
 use self::members::Members;
-use super::{InFlight, Ledger, LedgerHandle, ReplicaLimits};
+use super::token_ratios::TokenRatios;
+use super::{InFlight, Ledger, LedgerHandle, ReplicaLimits, RequestId};
 use crate::config::{Capacity, ConfigError, PoolConfig, PrefixConfig};
 use crate::datalayer::{Endpoint, EndpointId, EndpointMetrics, Member, PoolSnapshot};
 use crate::prefix::{BlockHash, Chain};
@@ -37,6 +39,9 @@ pub struct Pool {
     /// Envoy's host list says who the members are.
     follows_host_list: bool,
     scheduler: Scheduler,
+    ratios: TokenRatios,
+    /// Leases of prompts that are computed for nobody any more, and when they end.
+    abandoned: Vec<(Timestamp, RequestId)>,
     /// Reused from request to request.
     matched: Vec<u32>,
 }
@@ -52,6 +57,8 @@ pub struct Pick {
     pub total_blocks: u32,
     /// Where the prompt is computed first, when that is elsewhere.
     pub prefill: Option<EndpointId>,
+    /// Computing it elsewhere was worth it, whether or not somebody was there to do it.
+    pub wants_prefill: bool,
     /// The model is an adapter that the first of the ranking has not loaded.
     pub loads_adapter: bool,
 }
@@ -78,6 +85,7 @@ impl Pool {
         ledger: LedgerHandle,
     ) -> Result<Self, ConfigError> {
         let scheduler = Scheduler::new(&mut config)?;
+        split::check(&config.disaggregation, &scheduler)?;
         let limits = ReplicaLimits {
             capacity: match config.prefix.capacity_blocks {
                 Capacity::Blocks(blocks) => blocks,
@@ -91,6 +99,8 @@ impl Pool {
             ledger,
             key,
             scheduler,
+            ratios: TokenRatios::default(),
+            abandoned: Vec::new(),
             matched: Vec::new(),
             members: Members::default(),
             follows_host_list: false,
@@ -311,20 +321,27 @@ impl Pool {
             attempts: count,
             total_blocks: block_count(chain),
             block_tokens: self.config.prefix.block_tokens,
+            prompt_tokens: self.tokens_in(model, chain.bytes),
+            tokens_per_block: self.tokens_in(model, self.block_bytes()),
         };
         let Schedule {
             mut decision,
             prefill,
+            wants_prefill,
         } = self.scheduler.schedule(&request, &candidates);
+        let picked = decision.ranking.first().map(|ranked| ranked.endpoint);
         self.probe(&mut decision, &request, &candidates, now);
         let first = decision.ranking.first().map(|ranked| ranked.endpoint);
+        // A probe may fail, and what was computed for it could not go to another endpoint.
+        let is_probe = first != picked;
         let first = candidates
             .iter()
             .find(|candidate| Some(candidate.endpoint) == first);
         Pick {
             matched_blocks: first.map_or(0, |candidate| candidate.matched_blocks),
             total_blocks: block_count(chain),
-            prefill,
+            prefill: prefill.filter(|_| !is_probe),
+            wants_prefill: wants_prefill && !is_probe,
             loads_adapter: first.is_some_and(|candidate| !candidate.adapter_ready),
             decision,
         }
@@ -415,6 +432,7 @@ impl Pool {
 impl Drop for Pool {
     /// The endpoints stay where they are: the next configuration has most of them, too.
     fn drop(&mut self) {
+        self.end_abandoned(|_| true);
         self.ledger(Ledger::release);
     }
 }
