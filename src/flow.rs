@@ -4,6 +4,7 @@
 //! headers ─ not ours ──────────────────────────────► Passed
 //!    │ └─── no prompt to read ── pick by load ─────► Routed
 //!    └ hold ── body end, trailers or limit ── read ─ parse, hash, pick ► Routed
+//!                                                                  └ call prefill ─ answer ► Routed
 //! Routed ── response headers: confirm, move or take back ── end: close the lease
 //! ```
 //!
@@ -15,14 +16,16 @@ mod control_headers;
 mod decide;
 mod delivery;
 mod event;
+mod prefill;
 mod prompt;
 mod request;
 mod router;
 mod stream;
+mod usage;
 
-pub use command::{Action, Command, Count, Replacement, Step};
+pub use command::{Action, Command, Count, PrefillCall, Replacement, Step};
 pub use control_headers::CONTROL_HEADERS;
 pub use delivery::BodyDelivery;
-pub use event::{Event, Headers};
+pub use event::{Event, Headers, MAX_ANSWER, PrefillEnd};
 pub use router::Router;
 pub use stream::Stream;

@@ -129,7 +129,7 @@ impl Running {
             pools.map(|pool| SharedSnapshot::new(&pool.name)).collect();
         let names = config.pools.iter().map(|pool| pool.name.as_str());
         let leadership = Leadership::new(fingerprint, names, entropy.vm, lease);
-        let mut metrics = Metrics::new(config);
+        let mut metrics = Metrics::new(&router);
         metrics.follow_members(&router);
         Self {
             scraper,
@@ -171,6 +171,7 @@ impl Running {
             return;
         };
         for pool in router.pools_mut() {
+            pool.expire_abandoned(now);
             for (address, condition) in pool.take_changes() {
                 if leads {
                     checker::log_change(pool, address, condition);
