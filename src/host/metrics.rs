@@ -87,6 +87,8 @@ struct EndpointMetrics {
     queue_depth: Handle,
     health: Handle,
     resets: Handle,
+    /// Defined once it is known.
+    transferred: Option<Handle>,
     decisions: BTreeMap<String, Handle>,
 }
 
@@ -193,6 +195,18 @@ impl Metrics {
                 .and_then(|pool| find(&pool.scrapes, result)),
             1,
         );
+    }
+
+    /// What the endpoint says of the prompt tokens it took over.
+    pub(super) fn transferred(&mut self, pool: usize, endpoint: EndpointId, tokens: u64) {
+        let Some(pool) = self.pools.get_mut(pool) else {
+            return;
+        };
+        if let Some(endpoint) = pool.endpoints.get_mut(endpoint) {
+            let labels = [pool.name.as_str(), &endpoint.name];
+            let define = || define(&metric::DISAGG_TRANSFERRED, &labels);
+            record(*endpoint.transferred.get_or_insert_with(define), tokens);
+        }
     }
 
     /// Defines the series of endpoints that have joined.
@@ -390,6 +404,7 @@ impl EndpointMetrics {
             queue_depth: of_endpoint(&metric::QUEUE_DEPTH),
             health: of_endpoint(&metric::POD_HEALTH_SCORE),
             resets: of_endpoint(&metric::UPSTREAM_RESET),
+            transferred: None,
             decisions: BTreeMap::new(),
             name,
         }

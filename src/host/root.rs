@@ -256,9 +256,9 @@ impl Running {
     }
 
     fn scraped(&mut self, call: Call, body_size: usize) {
-        let (Ok(mut router), Ok(metrics)) = (
+        let (Ok(mut router), Ok(mut metrics)) = (
             self.shared.router.try_borrow_mut(),
-            self.shared.metrics.try_borrow(),
+            self.shared.metrics.try_borrow_mut(),
         ) else {
             return;
         };
@@ -273,6 +273,9 @@ impl Running {
         };
         match found {
             Some(Found::Metrics(found)) => {
+                if let Some(tokens) = found.external_tokens.filter(|_| state.splits()) {
+                    metrics.transferred(call.pool, endpoint, tokens);
+                }
                 state.take_scrape(endpoint, call.started, &found);
                 if let Some(unpublished) = self.unpublished.get_mut(call.pool) {
                     *unpublished = true;
