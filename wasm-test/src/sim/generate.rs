@@ -21,7 +21,7 @@ use crate::sim::openai::request::{Api, Ask, StreamOptions};
 use crate::sim::openai::response::{self, Choice, Envelope};
 use crate::sim::openai::stream::Events;
 use crate::sim::tokenizer::Token;
-use crate::sim::transfer::{self, Params};
+use crate::sim::transfer::{self, Params, Transfer};
 
 /// `POST /v1/completions`
 pub async fn completions(
@@ -92,7 +92,10 @@ fn ask(
     headers: &HeaderMap,
     body: &[u8],
 ) -> Result<Ask, ApiError> {
-    let ask = Ask::parse(api, &instance.config, headers, body)?;
+    let mut ask = Ask::parse(api, &instance.config, headers, body)?;
+    if instance.faults.current().no_kv_transfer {
+        ask.transfer = Transfer::None;
+    }
     let prompt_tokens = ask.prompt_tokens();
     instance.log.update(seq, |entry| {
         entry.prompt_tokens = Some(prompt_tokens);
@@ -231,7 +234,10 @@ impl Exchange {
             Some(Params::new(&self.instance, name, kept, reported))
         });
         match response::body(ask, envelope, choices, reported, block_size, kept) {
-            Ok(body) => ([(CONTENT_TYPE, "application/json")], body).into_response(),
+            Ok(mut body) => {
+                body.extend(vec![b' '; self.instance.faults.current().padding]);
+                ([(CONTENT_TYPE, "application/json")], body).into_response()
+            }
             Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         }
     }
