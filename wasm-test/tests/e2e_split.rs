@@ -314,6 +314,17 @@ fn mixed(number: usize) -> (&'static str, Value) {
     )
 }
 
+/// Ends one of the first two servers after the other, and starts it again.
+async fn die_and_return(testbed: &Testbed) {
+    for round in 0..6 {
+        let server = &testbed.servers()[round % 2];
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        server.kill().await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        server.restart().await.expect("its port");
+    }
+}
+
 /// Servers that decode compute what is not handed over: that is how they are to be run.
 #[tokio::test]
 async fn of_500_requests_none_fails_while_prefill_servers_die_and_return() {
@@ -328,15 +339,6 @@ async fn of_500_requests_none_fails_while_prefill_servers_die_and_return() {
         })
         .start()
         .await;
-    let dying = async {
-        for round in 0..6 {
-            let server = &testbed.servers()[round % 2];
-            tokio::time::sleep(Duration::from_millis(300)).await;
-            server.kill().await;
-            tokio::time::sleep(Duration::from_millis(300)).await;
-            server.restart().await.expect("its port");
-        }
-    };
     let next = std::sync::atomic::AtomicUsize::new(0);
     let client = async |_| {
         let mut failed = Vec::new();
@@ -354,7 +356,7 @@ async fn of_500_requests_none_fails_while_prefill_servers_die_and_return() {
         }
     };
     let clients = futures_util::future::join_all((0..4).map(client));
-    let ((), failed) = tokio::join!(dying, clients);
+    let ((), failed) = tokio::join!(die_and_return(&testbed), clients);
     let failed: Vec<_> = failed.into_iter().flatten().collect();
     assert!(
         failed.is_empty(),

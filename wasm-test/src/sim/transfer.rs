@@ -47,6 +47,7 @@ pub enum Transfer {
 
 /// Where blocks are.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[expect(clippy::struct_field_names, reason = "vLLM's names")]
 pub struct Source {
     remote_request_id: String,
     remote_engine_id: String,
@@ -134,19 +135,17 @@ pub async fn begin(instance: &Instance, transfer: &Transfer, id: &str) -> Result
             instance.engines.count(|counters| counters.kv_partial += 1);
             std::future::pending().await
         }
-        Transfer::Fetch(source) => match fetch(source).await {
-            Some(tokens) => Ok(Remote::Fetched {
-                tokens,
-                reported: source.remote_prefill_cached_tokens.unwrap_or(0),
-            }),
-            None => {
-                instance.engines.count(|counters| counters.kv_failed += 1);
-                match instance.config.kv_load_failure_policy {
-                    LoadFailure::Recompute => Ok(Remote::None),
-                    LoadFailure::Fail => Err(ApiError::internal()),
-                }
+        Transfer::Fetch(source) => {
+            if let Some(tokens) = fetch(source).await {
+                let reported = source.remote_prefill_cached_tokens.unwrap_or(0);
+                return Ok(Remote::Fetched { tokens, reported });
             }
-        },
+            instance.engines.count(|counters| counters.kv_failed += 1);
+            match instance.config.kv_load_failure_policy {
+                LoadFailure::Recompute => Ok(Remote::None),
+                LoadFailure::Fail => Err(ApiError::internal()),
+            }
+        }
     }
 }
 
