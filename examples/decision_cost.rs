@@ -118,6 +118,7 @@ impl Bench {
                     .map(|number| BlockHash(number.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
                     .collect(),
                 anchor: Some(BlockHash(next)),
+                bytes: 256 * LONG,
                 further: Vec::new(),
             };
             next += LONG;

@@ -66,6 +66,8 @@ const REQUEST: Request = Request {
     attempts: 3,
     total_blocks: 64,
     block_tokens: 64,
+    prompt_tokens: 4_096.0,
+    tokens_per_block: 64.0,
 };
 
 fn time(work: &mut impl FnMut()) -> Duration {

@@ -5,6 +5,7 @@
 //! the list, the reader and the documentation cannot drift apart. Sections read themselves from
 //! `Fields`, a cursor that knows its JSON path, which is how every error can name the place.
 
+mod disaggregation;
 mod discovery;
 mod endpoint;
 mod endpoint_picker;
@@ -31,6 +32,7 @@ mod units;
 #[cfg(test)]
 mod tests;
 
+pub use disaggregation::{DisaggregationConfig, SplitMode};
 pub use discovery::{DiscoveryConfig, DiscoverySource};
 pub use endpoint::EndpointConfig;
 pub use endpoint_picker::{

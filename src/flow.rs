@@ -4,6 +4,7 @@
 //! headers ─ not ours ──────────────────────────────► Passed
 //!    │ └─── no prompt to read ── pick by load ─────► Routed
 //!    └ hold ── body end, trailers or limit ── read ─ parse, hash, pick ► Routed
+//!                                                                  └ call prefill ─ answer ► Routed
 //! Routed ── response headers: confirm, move or take back ── end: close the lease
 //! ```
 //!
@@ -16,16 +17,18 @@ mod decide;
 mod delivery;
 mod destination;
 mod event;
+mod prefill;
 mod prompt;
 mod proxy;
 mod request;
 mod router;
 mod stream;
+mod usage;
 
-pub use command::{Action, Command, Count, Replacement, Step};
+pub use command::{Action, Command, Count, PrefillCall, Replacement, Step};
 pub use control_headers::CONTROL_HEADERS;
 pub use delivery::BodyDelivery;
-pub use event::{Event, Headers};
+pub use event::{Event, Headers, MAX_ANSWER, PrefillEnd};
 pub use proxy::{Offer, ProxyVersion};
 pub use router::Router;
 pub use stream::Stream;

@@ -5,9 +5,10 @@ mod ledger;
 mod load_guard;
 mod pool;
 mod ticket;
+mod token_ratios;
 
 pub use in_flight::InFlight;
 pub use ledger::{Board, Ledger, LedgerHandle, ReplicaLimits, RequestId, Sent, Upkeep};
 pub use load_guard::LoadGuard;
 pub use pool::{Followed, Pick, Pool};
-pub use ticket::{Moved, Served, Ticket};
+pub use ticket::{Moved, PrefillResult, Served, Ticket};

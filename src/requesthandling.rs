@@ -13,6 +13,7 @@ mod body;
 mod chat_completions;
 mod completions;
 mod content;
+mod edit;
 mod encoder;
 mod head;
 mod json;
@@ -23,14 +24,19 @@ mod pooling;
 mod prompts;
 mod responses;
 mod sglang_generate;
+mod split;
+mod usage;
 mod vllm_generate;
 
 use core::ops::Range;
 
 pub use api::Api;
 pub use body::{Body, WINDOW_BYTES};
+pub use edit::Edit;
 pub use encoder::PromptSink;
 pub use responses::continue_from;
+pub use split::{Bootstrap, SplitBody, transfer_params};
+pub use usage::{USAGE_BYTES, prompt_tokens};
 
 use self::encoder::Encoder;
 use self::json::{Kind, Reader, Stop};
@@ -104,6 +110,22 @@ impl<'b> Request<'b> {
     /// Separates tenants: only requests with the same salt share cached blocks.
     pub fn cache_salt(&self) -> Option<&[u8]> {
         self.cache_salt.as_deref()
+    }
+
+    /// The changes that cut out what servers hand each other and no client may send: a server that
+    /// believes it could be made to hang, or to fetch from anywhere. Nothing for most bodies, and
+    /// then it costs nothing.
+    pub fn without_servers_own(&mut self) -> Vec<Edit> {
+        let keys = [
+            Key::TransferParams,
+            Key::BootstrapHost,
+            Key::BootstrapPort,
+            Key::BootstrapRoom,
+        ];
+        if keys.iter().all(|&key| self.body.get(key).is_none()) {
+            return Vec::new();
+        }
+        split::without_servers_own(&mut self.reader)
     }
 
     /// Reads the prompts into `sink`; of a body that is cut off, what stands before the cut, the

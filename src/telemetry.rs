@@ -2,5 +2,7 @@
 
 pub mod metric;
 mod reason;
+mod split;
 
 pub use reason::Reason;
+pub use split::SplitDecision;

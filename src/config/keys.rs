@@ -187,6 +187,11 @@ const ERROR_WINDOW: Kind = Kind::Duration {
     min: Duration::from_secs(1),
     max: Duration::from_mins(10),
 };
+/// Less than a connection takes would never split anything; a client waits for all of it.
+const PREFILL_TIMEOUT: Kind = Kind::Duration {
+    min: Duration::from_millis(10),
+    max: Duration::from_mins(10),
+};
 /// Zero would fail every scrape; an answer a minute late describes another time.
 const SCRAPE_TIMEOUT: Kind = Kind::Duration {
     min: Duration::from_millis(1),
@@ -295,6 +300,11 @@ const KEYS: &[KeyDoc] = &[
     key("pools[].health.staleFloor", SHARE, "0.5", "Health of an endpoint whose metrics are ten intervals old or older."),
     key("pools[].health.errorWindow", ERROR_WINDOW, "\"10s\"", "How long a failed answer (5xx, reset, time-out) counts against an endpoint."),
     key("pools[].endpointPickerConfig", Kind::Object { of: "an llm-d EndpointPickerConfig" }, "null", "An llm-d `EndpointPickerConfig`, pasted as it is; its profiles then choose and weigh in the place of `scoring`'s preset, weights and `maxQueue`."),
+    section("pools[].disaggregation", "How a prompt is computed at one endpoint for another, where a `disagg-profile-handler` names both."),
+    key("pools[].disaggregation.mode", choice(&["off", "header", "inline-nixl", "inline-sglang"]), "\"header\"", "`header`: name the prefill endpoint to the decode endpoint's sidecar; `inline-…`: call it from here, no sidecar; `off`: decode endpoints alone."),
+    key("pools[].disaggregation.prefillTimeout", PREFILL_TIMEOUT, "\"30s\"", "Time for the prefill endpoint's answer; then the decode endpoint computes the prompt itself."),
+    key("pools[].disaggregation.cluster", Kind::Text(&text::CLUSTER_NAME), "null", "Another cluster with the prefill endpoints, with circuit breakers of its own, for these calls; absent: the pool's."),
+    key("pools[].disaggregation.bootstrapPort", PORT, "8998", "SGLang's `--disaggregation-bootstrap-port` of the prefill endpoints."),
     section("overrideHost", "How the pick reaches Envoy."),
     key("overrideHost.mode", choice(&["header", "statefulSession"]), "\"header\"", "Who reads the header: the cluster's `override_host` policy, or a `stateful_session` filter behind this one (the pick alone, in base64)."),
     key("overrideHost.header", Kind::Text(&text::HEADER_NAME), "\"x-gateway-destination-endpoint\"", "That header."),
@@ -311,7 +321,6 @@ const KEYS: &[KeyDoc] = &[
 
 #[rustfmt::skip]
 const LATER_KEYS: &[LaterKey] = &[
-    later("pools[].disaggregation", "leave it out: without a disagg-profile-handler under pools[].endpointPickerConfig, prefill and decode run on the picked endpoint"),
     later("pools[].prefix.forgetOnMiss", "leave it out"),
     later("console", "read the metrics on Envoy's admin port"),
 ];

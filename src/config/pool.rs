@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::disaggregation::DisaggregationConfig;
 use super::discovery::DiscoveryConfig;
 use super::endpoint::{self, EndpointConfig};
 use super::endpoint_picker::EndpointPickerConfig;
@@ -40,6 +41,8 @@ pub struct PoolConfig {
     pub health: HealthConfig,
     /// Profiles in the place of the five factors; `None`: those of `scoring`.
     pub endpoint_picker: Option<EndpointPickerConfig>,
+    /// How prompts are computed at one endpoint for another, where its profiles ask for that.
+    pub disaggregation: DisaggregationConfig,
 }
 
 /// The pools of the whole configuration.
@@ -101,6 +104,7 @@ impl PoolConfig {
             prefix: fields.section("prefix", |prefix| PrefixConfig::read(prefix, &preset))?,
             health: fields.section("health", HealthConfig::read)?,
             endpoint_picker,
+            disaggregation: fields.section("disaggregation", DisaggregationConfig::read)?,
         })
     }
 }

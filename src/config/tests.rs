@@ -55,7 +55,11 @@ fn full() -> Value {
                 "capacityBlocks": 1000, "pendingCredit": "FULL"
             },
             "health": {"staleAfter": 5, "staleFloor": 0.25, "errorWindow": "4s"},
-            "endpointPickerConfig": {"apiVersion": "llm-d.ai/v1alpha1", "kind": "EndpointPickerConfig"}
+            "endpointPickerConfig": {"apiVersion": "llm-d.ai/v1alpha1", "kind": "EndpointPickerConfig"},
+            "disaggregation": {
+                "mode": "Inline-NIXL", "prefillTimeout": "5s", "cluster": "prefill",
+                "bootstrapPort": 9000
+            }
         }],
         "overrideHost": {"mode": "StatefulSession", "header": "X-Pick", "fallbacks": 3},
         "maxBufferedBytes": "32Mi",

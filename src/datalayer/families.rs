@@ -57,6 +57,8 @@ pub(super) enum Tells {
     PrefixHits,
     /// Prompt tokens looked up in the prefix cache.
     PrefixQueries,
+    /// Prompt tokens taken over from other servers.
+    External,
     /// A part of the work done since the process started: tokens or steps.
     Progress,
     /// Adapters in the comma-separated lists of these labels. The value is the time it was so, in

@@ -30,6 +30,9 @@ pub struct EndpointMetrics {
     /// What the engines have done since the process started, in tokens or steps, over all engines.
     /// Its size says nothing, only whether it changes.
     pub progress: Option<u64>,
+    /// Prompt tokens taken over from other servers since the process started, over all engines. Stays
+    /// with who scraped it.
+    pub external_tokens: Option<u64>,
     /// A GPU reports an error that only a reset or a repair takes away.
     pub gpu_fault: bool,
     /// Adapters that are loaded or about to be; `None` while the server says nothing of them,
@@ -69,6 +72,7 @@ impl Default for EndpointMetrics {
             prefix_hits: None,
             prefix_queries: None,
             progress: None,
+            external_tokens: None,
             gpu_fault: false,
             adapters: None,
             signals: Signals::default(),

@@ -39,6 +39,7 @@ struct Page<'a> {
     prefix_hits: Option<u64>,
     prefix_queries: Option<u64>,
     progress: Option<u64>,
+    external_tokens: Option<u64>,
     adapters: Option<Newest>,
 }
 
@@ -70,6 +71,7 @@ impl<'a> Page<'a> {
             prefix_hits: None,
             prefix_queries: None,
             progress: None,
+            external_tokens: None,
             adapters: None,
         }
     }
@@ -115,6 +117,7 @@ impl<'a> Page<'a> {
             Tells::PrefixHits => add(&mut self.prefix_hits, count(value)),
             Tells::PrefixQueries => add(&mut self.prefix_queries, count(value)),
             Tells::Progress => add(&mut self.progress, count(value)),
+            Tells::External => add(&mut self.external_tokens, count(value)),
             Tells::Adapters(lists) => self.read_adapters(&lists, sample),
         }
     }
@@ -177,6 +180,7 @@ impl<'a> Page<'a> {
             prefix_hits: self.prefix_hits,
             prefix_queries: self.prefix_queries,
             progress: self.progress,
+            external_tokens: self.external_tokens,
             gpu_fault: self.gpu.faulty,
             adapters: self.adapters.map(|newest| newest.adapters),
             signals: Signals::default(),

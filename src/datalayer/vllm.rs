@@ -1,6 +1,6 @@
 //! vLLM's metric families.
 
-use super::families::{AdapterLists, Families, Series, Tells, family};
+use super::families::{AdapterLists, Families, Series, Tells, family, series};
 
 /// Label sets differ between versions: older ones have no `engine`, newer ones add labels. Several
 /// series of one engine are those of its `model_name`s, each with requests of its own.
@@ -27,6 +27,12 @@ pub(super) const FAMILIES: Families = Families {
         ),
         family(b"vllm:prefix_cache_hits_total", Tells::PrefixHits),
         family(b"vllm:prefix_cache_queries_total", Tells::PrefixQueries),
+        series(
+            b"vllm:prompt_tokens_by_source_total",
+            b"source",
+            b"external_kv_transfer",
+            Tells::External,
+        ),
         family(b"vllm:prompt_tokens_total", Tells::Progress),
         family(b"vllm:generation_tokens_total", Tells::Progress),
         // Both lists are loaded adapters or such that are about to be.

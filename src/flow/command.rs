@@ -1,10 +1,11 @@
 //! What should be done about a stream.
 
-use core::ops::Range;
+use core::time::Duration;
 use std::borrow::Cow;
 
 use crate::datalayer::EndpointId;
-use crate::telemetry::Reason;
+use crate::requesthandling::Edit;
+use crate::telemetry::{Reason, SplitDecision};
 
 /// What the host does after an event: the commands in their order, then the action.
 #[derive(Debug, Default, PartialEq)]
@@ -44,6 +45,10 @@ pub enum Command {
     ReadResponseBody(usize),
     /// Change the held body.
     ReplaceBody(Replacement),
+    /// Have a prompt computed elsewhere, and tell the stream at once whether the call is on its way:
+    /// [`super::Event::PrefillSent`], or [`super::Event::PrefillEnded`] where it is not. That event's
+    /// step then says whether the request goes on. The last command of its step.
+    Prefill(PrefillCall),
     /// Answer the client; the request goes nowhere.
     Reply {
         /// HTTP status.
@@ -59,14 +64,34 @@ pub enum Command {
     Count(Count),
 }
 
+/// A `POST` to one endpoint.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PrefillCall {
+    /// The Envoy cluster that holds it.
+    pub cluster: String,
+    /// All headers, the one that names the endpoint among them.
+    pub headers: Vec<(String, String)>,
+    /// The whole body.
+    pub body: Vec<u8>,
+    /// When to give up.
+    pub timeout: Duration,
+}
+
+impl core::fmt::Debug for PrefillCall {
+    /// Without headers and body: they are the client's secrets.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let mut parts = f.debug_struct("PrefillCall");
+        parts.field("cluster", &self.cluster);
+        parts.finish_non_exhaustive()
+    }
+}
+
 /// A change of the held body, of which the rest stays as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replacement {
-    /// What goes.
-    pub place: Range<usize>,
-    /// What comes.
-    pub bytes: Vec<u8>,
-    /// How much of the body the host holds, at least up to the end of `place`.
+    /// What goes and what comes, in the order of the body.
+    pub edits: Vec<Edit>,
+    /// How much of the body the host holds, at least up to the end of the last edit.
     pub held: usize,
     /// Request headers to set once the body is changed, and not if it cannot be.
     pub headers: Vec<(&'static str, Vec<u8>)>,
@@ -108,6 +133,18 @@ pub enum Count {
         pool: usize,
         /// The adapter.
         adapter: String,
+    },
+    /// What became of computing a prompt elsewhere.
+    Split {
+        /// Which pool.
+        pool: usize,
+        /// What.
+        decision: SplitDecision,
+    },
+    /// A call of a prefill endpoint ended.
+    Prefilled {
+        /// How long it took.
+        took: Duration,
     },
     /// A response broke off after it had begun.
     UpstreamReset {

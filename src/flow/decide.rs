@@ -1,18 +1,21 @@
 //! The decision: from a held request to an endpoint.
 
-use super::command::{Command, Count, Replacement};
+use super::command::{Command, Count, PrefillCall};
 use super::destination;
+use super::prefill::{BodyChange, Parts, Prefill};
 use super::prompt::{self, Continued, Model, Prompt};
 use super::request::Request;
 use super::router::Router;
 use super::stream::Held;
-use crate::config::{Config, FailureMode, OverrideMode};
+use super::usage::UsageWatch;
+use crate::config::{Config, FailureMode, OverrideMode, SplitMode};
+use crate::datalayer::EndpointId;
 use crate::prefix::Chain;
 use crate::requestcontrol::{Pick, Pool, Ticket};
-use crate::requesthandling::Body;
+use crate::requesthandling::{Body, Edit};
 use crate::scheduling::Ranked;
 use crate::scheduling::picker::TieKey;
-use crate::telemetry::Reason;
+use crate::telemetry::{Reason, SplitDecision};
 use crate::time::Timestamp;
 
 /// Tells the sidecar of the pick where to have the prompt computed.
@@ -25,16 +28,26 @@ pub(super) enum Outcome {
     NotOurs,
     /// Answered here.
     Refused,
-    /// It goes on its way.
-    Routed {
-        pool: usize,
-        /// Absent where no endpoint is known: the cluster's own policy chooses.
-        ticket: Option<Ticket>,
-        /// What the client may see of it.
-        debug: Option<Debug>,
-        /// Other requests can go on from the response.
-        continued: Option<Continued>,
-    },
+    /// It goes on its way, at once or once its prompt is computed elsewhere.
+    Routed(Box<Route>),
+}
+
+/// Where a request goes.
+#[derive(Debug)]
+pub(super) struct Route {
+    pub(super) pool: usize,
+    /// Absent where no endpoint is known: the cluster's own policy chooses.
+    pub(super) ticket: Option<Ticket>,
+    /// What the client may see of it.
+    pub(super) debug: Option<Debug>,
+    /// Other requests can go on from the response.
+    pub(super) continued: Option<Continued>,
+    /// The response tells how many tokens the prompt has.
+    pub(super) usage: Option<UsageWatch>,
+    /// Who computes the prompt first, as long as that is only a wish.
+    wish: Option<EndpointId>,
+    /// Its prompt is computed elsewhere first.
+    pub(super) prefill: Option<Box<Prefill>>,
 }
 
 /// The answer while `failureMode: FailClose` finds nobody.
@@ -66,9 +79,14 @@ pub(super) fn by_prompt(
         chain,
         model,
         continued,
+        cuts,
         reason,
     } = prompt;
-    let rewrite = rewrite(&model, content_length, buffered);
+    let change = BodyChange {
+        content_length,
+        held: buffered,
+        model: rewrite(&model),
+    };
     let plan = Plan {
         pool,
         chain,
@@ -78,34 +96,59 @@ pub(super) fn by_prompt(
         tie: request.tie,
         reason,
     };
-    let outcome = route(router, plan, now, commands);
-    if matches!(outcome, Outcome::Routed { .. }) {
-        commands.extend(rewrite.map(Command::ReplaceBody));
+    let header = router.config().override_host.header.clone();
+    let mut outcome = route(router, &plan, now, commands);
+    let Outcome::Routed(route) = &mut outcome else {
+        return outcome;
+    };
+    let Some((prefill, state)) = route.wish.take().zip(router.pool_mut(pool)) else {
+        commands.extend(change.command(cuts));
+        return outcome;
+    };
+    let parts = Parts {
+        pool,
+        request: &request,
+        api,
+        change: &change,
+        header: &header,
+        prefill,
+    };
+    let whole = (!truncated).then_some(body);
+    let chain = &plan.chain;
+    if let Some(call) = whole.and_then(|body| begin_prefill(route, &parts, state, chain, body, now))
+    {
+        commands.push(Command::Prefill(call));
+        return outcome;
     }
+    let decision = SplitDecision::NotSplittable;
+    commands.push(Command::Count(Count::Split { pool, decision }));
+    commands.extend(change.command(cuts));
     outcome
 }
 
-/// Header that tells the server, and whoever logs it, that the body asks for another model than
-/// the client did.
-const REWRITE_HEADER: &str = "x-llm-d-model-name-rewrite";
+/// Lets `route` wait for a call of the prefill endpoint. `None` where the request cannot be shared.
+fn begin_prefill(
+    route: &mut Route,
+    parts: &Parts<'_>,
+    pool: &mut Pool,
+    chain: &Chain,
+    body: &mut dyn Body,
+    now: Timestamp,
+) -> Option<PrefillCall> {
+    let decode = route.ticket.as_ref()?.endpoint(pool)?;
+    let (split, call) = Prefill::new(parts, decode, pool, body, now)?;
+    let (ticket, blocks) = (route.ticket.take(), &chain.blocks);
+    route.ticket = ticket.map(|one| one.with_prefill(pool, Some(parts.prefill), blocks, now));
+    route.prefill = Some(Box::new(split));
+    Some(call)
+}
 
 /// Puts the target's name in the place of the asked one, and nothing else.
-fn rewrite(model: &Model, content_length: Option<usize>, held: usize) -> Option<Replacement> {
+fn rewrite(model: &Model) -> Option<(Edit, String)> {
     let place = model.rewrite.clone()?;
     // Of all JSON values, a string cannot fail to be written.
     let bytes = serde_json::to_vec(&model.target).unwrap_or_default();
-    let mut headers = vec![(REWRITE_HEADER, model.target.clone().into_bytes())];
-    if let Some(before) = content_length {
-        let kept = before.saturating_sub(place.len());
-        let length = kept.saturating_add(bytes.len()).to_string();
-        headers.push(("content-length", length.into_bytes()));
-    }
-    Some(Replacement {
-        place,
-        bytes,
-        held,
-        headers,
-    })
+    Some((Edit::new(place, bytes), model.target.clone()))
 }
 
 /// Routes a request whose prompt is not known, to the first pool its host and path fit.
@@ -128,7 +171,7 @@ pub(super) fn by_load(
         tie: request.tie,
         reason,
     };
-    route(router, plan, now, commands)
+    route(router, &plan, now, commands)
 }
 
 /// Everything a pick needs.
@@ -143,11 +186,11 @@ struct Plan {
     reason: Reason,
 }
 
-fn route(router: &mut Router, plan: Plan, now: Timestamp, commands: &mut Vec<Command>) -> Outcome {
-    let Plan {
+fn route(router: &mut Router, plan: &Plan, now: Timestamp, commands: &mut Vec<Command>) -> Outcome {
+    let &Plan {
         pool,
-        chain,
-        model,
+        ref chain,
+        ref model,
         fills_cache,
         continued,
         tie,
@@ -166,7 +209,7 @@ fn route(router: &mut Router, plan: Plan, now: Timestamp, commands: &mut Vec<Com
 
     // The other workers' latest decisions count.
     state.catch_up();
-    let mut pick = state.pick(&chain, &model.target, tie, attempts, now);
+    let mut pick = state.pick(chain, &model.target, tie, attempts, now);
     destination::leave_the_named(mode, &mut pick.decision.ranking);
     let exception = pick.decision.exception;
     let reason = exception
@@ -186,12 +229,10 @@ fn route(router: &mut Router, plan: Plan, now: Timestamp, commands: &mut Vec<Com
         header.into(),
         destinations(state, &pick, mode),
     ));
-    if let Some(prefill) = pick.prefill.and_then(|id| state.endpoint(id)) {
-        let address = prefill.name.clone().into_bytes();
-        commands.push(Command::SetRequestHeader(PREFILL_HEADER.into(), address));
-    }
-    count(&pick, pool, &model, reason, commands);
+    let told = tell_sidecar(state, &pick, commands);
+    count(&pick, pool, model, reason, commands);
     commands.extend(pick.explained.iter().cloned().map(Command::Trace));
+    let wish = count_split(state, &pick, pool, commands);
     let debug = debug_headers.then(|| Debug::new(state, &pick, reason));
     let offered = pick.decision.ranking.iter().map(|ranked| ranked.endpoint);
     let blocks = if fills_cache {
@@ -200,13 +241,48 @@ fn route(router: &mut Router, plan: Plan, now: Timestamp, commands: &mut Vec<Com
         &[]
     };
     let ticket = Ticket::open(state, offered.collect(), blocks, now);
-    let ticket = ticket.map(|ticket| ticket.with_prefill(state, pick.prefill, blocks, now));
-    Outcome::Routed {
+    let ticket = ticket.map(|ticket| ticket.with_prefill(state, told, blocks, now));
+    Outcome::Routed(Box::new(Route {
         pool,
         ticket,
         debug,
         continued,
+        usage: UsageWatch::new(state, chain, model, reason),
+        wish,
+        prefill: None,
+    }))
+}
+
+/// Names the prefill endpoint to a sidecar, where one is to see to it. Returns who was named.
+fn tell_sidecar(pool: &Pool, pick: &Pick, commands: &mut Vec<Command>) -> Option<EndpointId> {
+    let is_told = pool.config().disaggregation.mode == SplitMode::Header;
+    let prefill = pick.prefill.filter(|_| is_told)?;
+    let address = pool.endpoint(prefill)?.name.clone().into_bytes();
+    commands.push(Command::SetRequestHeader(PREFILL_HEADER.into(), address));
+    Some(prefill)
+}
+
+/// Counts what becomes of computing the prompt elsewhere, where that is known with the pick. Returns
+/// who is to be called for it, where that is ours to do.
+fn count_split(
+    state: &Pool,
+    pick: &Pick,
+    pool: usize,
+    commands: &mut Vec<Command>,
+) -> Option<EndpointId> {
+    if !state.splits() {
+        return None;
     }
+    let is_inline = state.config().disaggregation.mode.is_inline();
+    let decision = match pick.prefill {
+        Some(prefill) if is_inline => return Some(prefill),
+        Some(_) => SplitDecision::Sidecar,
+        None if pick.total_blocks == 0 => SplitDecision::NoPrompt,
+        None if pick.wants_prefill => SplitDecision::NoPrefillEndpoint,
+        None => SplitDecision::DecodeOnly,
+    };
+    commands.push(Command::Count(Count::Split { pool, decision }));
+    None
 }
 
 /// No endpoint to name: the cluster's own policy chooses, or the client is told.
@@ -225,12 +301,15 @@ fn without_choice(
         });
         return Outcome::Refused;
     }
-    Outcome::Routed {
+    Outcome::Routed(Box::new(Route {
         pool,
         ticket: None,
         debug: debug_headers.then_some(Debug { reason, pick: None }),
         continued: None,
-    }
+        usage: None,
+        wish: None,
+        prefill: None,
+    }))
 }
 
 /// What the configuration says about every pick.

@@ -29,6 +29,10 @@ pub enum Event<'a> {
     BodyOverdue,
     /// Trailers came: the body is complete, though its last piece did not say so.
     RequestTrailers,
+    /// The call that a [`super::Command::Prefill`] asked for is on its way.
+    PrefillSent,
+    /// It ended, or never began.
+    PrefillEnded(PrefillEnd),
     /// The response began.
     ResponseHeaders {
         /// HTTP status.
@@ -44,12 +48,53 @@ pub enum Event<'a> {
     ResponseBody,
     /// The bytes a [`super::Command::ReadResponseBody`] asked for.
     ResponseBodyRead(Vec<u8>),
+    /// A piece of the response's body came that ends in these bytes, at least
+    /// [`crate::requesthandling::USAGE_BYTES`] where it has so many. Told while
+    /// [`super::Stream::reads_response`].
+    ResponsePiece(&'a [u8]),
     /// Nothing more will happen.
     Finished {
         /// The server broke the response off after it had begun.
         upstream_reset: bool,
     },
 }
+
+/// How a call of a prefill endpoint ended.
+#[derive(Clone, PartialEq, Eq)]
+pub enum PrefillEnd {
+    /// It answered.
+    Answered {
+        /// HTTP status.
+        status: u16,
+        /// The whole answer, [`MAX_ANSWER`] bytes at most.
+        body: Vec<u8>,
+    },
+    /// It answered with more than [`MAX_ANSWER`] bytes.
+    Oversized,
+    /// It could not be reached.
+    Refused,
+    /// It did not answer in time.
+    TimedOut,
+    /// It broke off its answer.
+    Broken,
+}
+
+impl core::fmt::Debug for PrefillEnd {
+    /// Without the answer, which is the client's.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Answered { status, .. } => write!(f, "Answered({status})"),
+            Self::Oversized => f.write_str("Oversized"),
+            Self::Refused => f.write_str("Refused"),
+            Self::TimedOut => f.write_str("TimedOut"),
+            Self::Broken => f.write_str("Broken"),
+        }
+    }
+}
+
+/// Bytes of a prefill endpoint's answer that are read. It is one token and the parameters, which name
+/// the prompt's blocks: some bytes for each of ten thousands.
+pub const MAX_ANSWER: usize = 1 << 20;
 
 /// Request headers as bytes: a client's values need not be text.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@ use super::request::Request as Head;
 use super::router::Router;
 use crate::config::{ModelConfig, PrefixConfig};
 use crate::prefix::{BlockHash, Chain, ChainBuilder, Contents, Seed};
-use crate::requesthandling::{Api, Body, ParseError, PromptSink, Request, continue_from};
+use crate::requesthandling::{Api, Body, Edit, ParseError, PromptSink, Request, continue_from};
 use crate::telemetry::Reason;
 
 /// A body that was read.
@@ -18,6 +18,8 @@ pub(super) struct Prompt {
     pub(super) model: Model,
     /// Set where other requests can go on from the response.
     pub(super) continued: Option<Continued>,
+    /// What cuts out of the body what no client may send.
+    pub(super) cuts: Vec<Edit>,
     pub(super) reason: Reason,
 }
 
@@ -68,6 +70,7 @@ pub(super) fn read(
                 chain: Chain::default(),
                 model: Model::default(),
                 continued: None,
+                cuts: Vec::new(),
                 reason: reason(Some(error), true, truncated),
             });
         }
@@ -89,12 +92,14 @@ pub(super) fn read(
         seed: model.seed,
         block_tokens: config.prefix.block_tokens,
     });
+    let cuts = request.without_servers_own();
     let reason = reason(error, chain.blocks.is_empty(), truncated);
     Some(Prompt {
         pool,
         chain,
         model,
         continued,
+        cuts,
         reason,
     })
 }

@@ -19,6 +19,46 @@ pub(super) struct Request {
     pub(super) id: Vec<u8>,
     /// Decides among equals where there is no prompt to do it.
     pub(super) tie: TieKey,
+    /// For a call of another endpoint on the request's behalf; kept where a pool makes such calls.
+    pub(super) forwarded: Option<Box<Forwarded>>,
+}
+
+/// What of a request's headers goes with a call on its behalf.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Forwarded {
+    pub(super) path: String,
+    pub(super) authority: String,
+    /// The rest, names and values.
+    pub(super) headers: Vec<(&'static str, String)>,
+}
+
+/// Who asks, what the body is, and whose trace it belongs to. Nothing else: a header could steer the
+/// prefill endpoint or the proxy in ways that are meant for the decode endpoint.
+const FORWARDED: [&str; 7] = [
+    "content-type",
+    "authorization",
+    "x-api-key",
+    "x-session-id",
+    "traceparent",
+    "tracestate",
+    "baggage",
+];
+
+impl Forwarded {
+    /// `None` where path, authority or request id are no text: nobody can be called with them.
+    pub(super) fn new(headers: Headers<'_>, id: &[u8]) -> Option<Self> {
+        let text = |value: &[u8]| core::str::from_utf8(value).ok().map(str::to_owned);
+        let named = |name: &'static str| Some((name, text(headers.value(name)?)?));
+        let id = text(id)?;
+        let others = FORWARDED.into_iter().filter_map(named);
+        Some(Self {
+            path: text(headers.value(":path")?)?,
+            authority: text(headers.value(":authority")?)?,
+            headers: core::iter::once(("x-request-id", id))
+                .chain(others)
+                .collect(),
+        })
+    }
 }
 
 impl Request {
@@ -36,7 +76,12 @@ impl Request {
         }
         // Clients may repeat an id: the entropy keeps their requests apart.
         let tie = TieKey(xxh64(&entropy.to_le_bytes(), 0));
-        Self { pools, id, tie }
+        Self {
+            pools,
+            id,
+            tie,
+            forwarded: None,
+        }
     }
 }
 

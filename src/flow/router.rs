@@ -89,6 +89,14 @@ impl Router {
             .collect()
     }
 
+    /// Whether one of `pools` calls endpoints on a request's behalf.
+    pub(super) fn makes_calls(&self, pools: &[usize]) -> bool {
+        pools.iter().any(|&pool| {
+            let config = self.config.pools.get(pool);
+            config.is_some_and(|pool| pool.disaggregation.mode.is_inline())
+        })
+    }
+
     /// The first of `pools` that takes requests for `model`.
     pub(super) fn fitting_model(&self, pools: &[usize], model: &str) -> Option<usize> {
         let takes = |pool: usize| {

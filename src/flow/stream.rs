@@ -1,16 +1,17 @@
 //! The state machine of one stream.
 
+mod prefilled;
+
 use core::net::SocketAddr;
 
 use super::command::{Action, Command, Count, Step};
-use super::decide::{self, Outcome};
+use super::decide::{self, Outcome, Route};
 use super::delivery::BodyDelivery;
 use super::event::{Event, Headers};
-use super::prompt::Continued;
-use super::request::{Request, content_length, strip_control_headers, unreadable};
+use super::request::{Forwarded, Request, content_length, strip_control_headers, unreadable};
 use super::router::Router;
 use crate::config::OverrideMode;
-use crate::requestcontrol::{Moved, Pool, Served, Ticket};
+use crate::requestcontrol::{Moved, Pool, Served};
 use crate::requesthandling::{Api, Body};
 use crate::telemetry::Reason;
 use crate::time::Timestamp;
@@ -30,6 +31,8 @@ enum State {
     New,
     /// Headers and body are held until the prompt can be read.
     Held(Held),
+    /// The same, until another endpoint has computed its prompt.
+    Prefilling(Routed),
     /// A pool's request that went on its way.
     Routed(Routed),
     /// Not ours, answered here, or over.
@@ -59,20 +62,25 @@ struct Response {
 
 #[derive(Debug)]
 struct Routed {
-    pool: usize,
     request_id: Vec<u8>,
-    /// Absent where no endpoint is known.
-    ticket: Option<Ticket>,
-    debug: Option<decide::Debug>,
-    /// Set where other requests can go on from the response.
-    continued: Option<Continued>,
+    route: Box<Route>,
     response_began: bool,
+    /// It began with a 2xx.
+    succeeded: bool,
 }
 
 impl Stream {
     /// Whether the request waits for its body.
     pub fn is_held(&self) -> bool {
         matches!(self.state, State::Held(_))
+    }
+
+    /// Whether it wants to see what the response's pieces end in.
+    pub fn reads_response(&self) -> bool {
+        let State::Routed(sent) = &self.state else {
+            return false;
+        };
+        sent.succeeded && sent.route.usage.is_some()
     }
 
     /// Takes in `event` and says what to do about it.
@@ -104,7 +112,10 @@ impl Stream {
                 };
                 self.response_headers(router, response, now)
             }
+            Event::PrefillSent => self.prefill_sent(),
+            Event::PrefillEnded(end) => self.prefill_ended(router, &end, now),
             Event::ResponseBody => self.response_body(router),
+            Event::ResponsePiece(end) => self.response_piece(end),
             Event::ResponseBodyRead(start) => self.response_body_read(router, &start, now),
             Event::Finished { upstream_reset } => self.finished(router, upstream_reset, now),
         }
@@ -133,7 +144,10 @@ impl Stream {
             headers,
             &mut commands,
         );
-        let request = Request::new(pools, headers, entropy, &mut commands);
+        let mut request = Request::new(pools, headers, entropy, &mut commands);
+        if router.makes_calls(&request.pools) {
+            request.forwarded = Forwarded::new(headers, &request.id).map(Box::new);
+        }
         let api = Api::from_path(headers.value(":path").unwrap_or_default());
         let unreadable = unreadable(headers, end_of_stream);
         let by_headers =
@@ -168,7 +182,7 @@ impl Stream {
         now: Timestamp,
     ) -> Step {
         let State::Held(held) = &mut self.state else {
-            return Step::default();
+            return self.nothing_new();
         };
         router.delivery.came_while_held();
         held.buffered = buffered;
@@ -191,7 +205,20 @@ impl Stream {
             router.delivery.came_while_held();
             return self.body_complete(router, now);
         }
-        Step::default()
+        self.nothing_new()
+    }
+
+    /// A held request stays held, others stay on their way.
+    fn nothing_new(&self) -> Step {
+        let action = if matches!(self.state, State::Prefilling(_)) {
+            Action::Pause
+        } else {
+            Action::Continue
+        };
+        Step {
+            action,
+            commands: Vec::new(),
+        }
     }
 
     /// Routes a held stream by its headers, unless this host is known to deliver bodies to them.
@@ -206,7 +233,7 @@ impl Stream {
             State::Held(held) => {
                 self.route_unread(router, held.request, Reason::HeadersOnly, now, Vec::new())
             }
-            other @ (State::New | State::Routed(_) | State::Passed) => {
+            other @ (State::New | State::Prefilling(_) | State::Routed(_) | State::Passed) => {
                 self.state = other;
                 Step::default()
             }
@@ -226,7 +253,7 @@ impl Stream {
                 self.state = State::Held(held);
                 read_body(len)
             }
-            other @ (State::New | State::Routed(_) | State::Passed) => {
+            other @ (State::New | State::Prefilling(_) | State::Routed(_) | State::Passed) => {
                 self.state = other;
                 Step::default()
             }
@@ -246,7 +273,7 @@ impl Stream {
                 let outcome = decide::by_prompt(router, held, body, now, &mut commands);
                 self.settle(outcome, request_id, commands)
             }
-            other @ (State::New | State::Routed(_) | State::Passed) => {
+            other @ (State::New | State::Prefilling(_) | State::Routed(_) | State::Passed) => {
                 self.state = other;
                 Step::default()
             }
@@ -269,22 +296,23 @@ impl Stream {
     fn settle(&mut self, outcome: Outcome, request_id: Vec<u8>, commands: Vec<Command>) -> Step {
         self.state = match outcome {
             Outcome::NotOurs | Outcome::Refused => State::Passed,
-            Outcome::Routed {
-                pool,
-                ticket,
-                debug,
-                continued,
-            } => State::Routed(Routed {
-                pool,
-                request_id,
-                ticket,
-                debug,
-                continued,
-                response_began: false,
-            }),
+            Outcome::Routed(route) => {
+                let waits = route.prefill.is_some();
+                let routed = Routed {
+                    request_id,
+                    route,
+                    response_began: false,
+                    succeeded: false,
+                };
+                if waits {
+                    State::Prefilling(routed)
+                } else {
+                    State::Routed(routed)
+                }
+            }
         };
         Step {
-            action: Action::Continue,
+            action: self.nothing_new().action,
             commands,
         }
     }
@@ -312,8 +340,9 @@ impl Stream {
         let id = sent.request_id.clone();
         commands.push(Command::SetResponseHeader("x-request-id", id));
         sent.response_began |= response.by_upstream;
-        let pool = sent.pool;
-        if let (Some(ticket), Some(state)) = (&mut sent.ticket, router.pool_mut(pool)) {
+        sent.succeeded = response.by_upstream && (200..300).contains(&response.status);
+        let pool = sent.route.pool;
+        if let (Some(ticket), Some(state)) = (&mut sent.route.ticket, router.pool_mut(pool)) {
             let served = Served {
                 by_upstream: response.by_upstream,
                 endpoint: response.upstream.and_then(|address| state.find(address)),
@@ -323,7 +352,7 @@ impl Stream {
             let moved = ticket.served(state, served, now);
             commands.extend(moved.and_then(|moved| passed_over(state, mode, moved)));
         }
-        if let Some(debug) = &sent.debug {
+        if let Some(debug) = &sent.route.debug {
             debug.write(&mut commands);
         }
         Step {
@@ -333,20 +362,16 @@ impl Stream {
     }
 
     fn response_body(&mut self, router: &mut Router) -> Step {
-        if let State::Routed(Routed {
-            pool,
-            ticket: Some(ticket),
-            ..
-        }) = &mut self.state
-            && let Some(state) = router.pool_mut(*pool)
+        let mut step = Step::default();
+        let State::Routed(sent) = &mut self.state else {
+            return step;
+        };
+        if let (Some(ticket), Some(state)) =
+            (&mut sent.route.ticket, router.pool_mut(sent.route.pool))
         {
             ticket.answered(state);
         }
-        let mut step = Step::default();
-        if let State::Routed(Routed {
-            continued: Some(_), ..
-        }) = &self.state
-        {
+        if sent.route.continued.is_some() {
             step.commands
                 .push(Command::ReadResponseBody(RESPONSE_START));
         }
@@ -355,38 +380,55 @@ impl Stream {
 
     /// Remembers who gave the response that begins with `start`.
     fn response_body_read(&mut self, router: &mut Router, start: &[u8], now: Timestamp) -> Step {
-        if let State::Routed(Routed {
-            pool,
-            ticket: Some(ticket),
-            continued: Some(continued),
-            ..
-        }) = &self.state
-            && let Some(state) = router.pool_mut(*pool)
+        if let State::Routed(sent) = &self.state
+            && let (Some(ticket), Some(continued)) = (&sent.route.ticket, sent.route.continued)
+            && let Some(state) = router.pool_mut(sent.route.pool)
         {
             ticket.remember(state, &continued.blocks(start), now);
         }
         Step::default()
     }
 
+    fn response_piece(&mut self, end: &[u8]) -> Step {
+        if let State::Routed(sent) = &mut self.state
+            && let Some(usage) = &mut sent.route.usage
+        {
+            usage.saw(end);
+        }
+        Step::default()
+    }
+
     fn finished(&mut self, router: &mut Router, upstream_reset: bool, now: Timestamp) -> Step {
         let mut step = Step::default();
-        let State::Routed(sent) = core::mem::replace(&mut self.state, State::Passed) else {
+        let state = core::mem::replace(&mut self.state, State::Passed);
+        let (State::Prefilling(sent) | State::Routed(sent)) = state else {
             return step;
         };
-        let pool = sent.pool;
+        let Route {
+            pool,
+            ticket,
+            usage,
+            prefill,
+            ..
+        } = *sent.route;
         let broken_off = upstream_reset && sent.response_began;
-        let Some(ticket) = sent.ticket else {
+        let left = prefill.as_ref().map(|prefill| prefill.left(sent.succeeded));
+        step.commands.extend(left);
+        let (Some(ticket), Some(state)) = (ticket, router.pool_mut(pool)) else {
             return step;
         };
-        if let Some(state) = router.pool_mut(pool) {
-            if broken_off {
-                if let Some(endpoint) = ticket.endpoint(state) {
-                    let reset = Count::UpstreamReset { pool, endpoint };
-                    step.commands.push(Command::Count(reset));
-                }
-                ticket.broken_off(state, now);
+        if broken_off {
+            if let Some(endpoint) = ticket.endpoint(state) {
+                let reset = Count::UpstreamReset { pool, endpoint };
+                step.commands.push(Command::Count(reset));
             }
-            ticket.close(state);
+            ticket.broken_off(state, now);
+        } else if let Some(usage) = usage.filter(|_| sent.succeeded) {
+            usage.learn(state);
+        }
+        match prefill {
+            Some(prefill) => ticket.abandon(state, prefill.deadline),
+            None => ticket.close(state),
         }
         step
     }

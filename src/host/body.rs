@@ -2,7 +2,7 @@
 
 use super::abi::{self, Buffer, HostResult};
 use crate::flow::Replacement;
-use crate::requesthandling::{Body, WINDOW_BYTES};
+use crate::requesthandling::{Body, Edit, WINDOW_BYTES};
 
 /// The first `len` bytes of the held body.
 pub(super) struct HeldBody {
@@ -27,18 +27,21 @@ impl Body for HeldBody {
 /// one window is reached by carrying the whole body from its beginning to its end, a window at a
 /// time: no more than a window is in our memory, which never shrinks.
 pub(super) fn replace(replacement: &Replacement) -> HostResult<()> {
-    let Replacement {
-        place, held, bytes, ..
-    } = replacement;
-    if place.end <= WINDOW_BYTES {
-        let mut start = abi::buffer_part(BODY, 0, place.start)?;
-        start.extend_from_slice(bytes);
-        return abi::replace_start(BODY, place.end, &start);
+    let Replacement { edits, held, .. } = replacement;
+    let changed = edits.last().map_or(0, |edit| edit.place.end);
+    if changed <= WINDOW_BYTES {
+        let mut start = HeldBody { len: changed };
+        let start = Edit::apply(edits, &mut start);
+        return abi::replace_start(BODY, changed, &start);
     }
-    carry(place.start)?;
-    abi::replace_start(BODY, place.len(), &[])?;
-    abi::append(BODY, bytes)?;
-    carry(held.saturating_sub(place.end))
+    let mut at = 0;
+    for edit in edits {
+        carry(edit.place.start.saturating_sub(at))?;
+        abi::replace_start(BODY, edit.place.len(), &[])?;
+        abi::append(BODY, &edit.bytes)?;
+        at = edit.place.end;
+    }
+    carry(held.saturating_sub(at))
 }
 
 const BODY: Buffer = Buffer::RequestBody;

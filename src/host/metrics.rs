@@ -4,12 +4,11 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::abi::{self, MetricId, MetricKind};
-use crate::config::Config;
 use crate::datalayer::EndpointId;
 use crate::flow::{Count, Router};
 use crate::requestcontrol::Pool;
-use crate::telemetry::Reason;
 use crate::telemetry::metric::{self, Kind, Metric, stat_name};
+use crate::telemetry::{Reason, SplitDecision};
 use crate::time::Timestamp;
 
 /// How a scrape ended.
@@ -46,6 +45,7 @@ pub(super) struct Metrics {
     replica_gap: Handle,
     log_untold: Handle,
     foreign_data: Handle,
+    prefill_latency: Handle,
     pools: Vec<PoolMetrics>,
     /// How many models, and how many adapters, of a pool may have a label of their own.
     label_values: usize,
@@ -61,6 +61,8 @@ struct PoolMetrics {
     fallback: Vec<(Reason, Handle)>,
     scrapes: Vec<(ScrapeResult, Handle)>,
     discovery: Vec<(ScrapeResult, Handle)>,
+    /// None where requests are not split.
+    split: Vec<(SplitDecision, Handle)>,
     endpoints: EndpointSeries,
     /// Models with a label of their own.
     models: BTreeSet<String>,
@@ -86,6 +88,8 @@ struct EndpointMetrics {
     queue_depth: Handle,
     health: Handle,
     resets: Handle,
+    /// Defined once it is known.
+    transferred: Option<Handle>,
     decisions: BTreeMap<String, Handle>,
 }
 
@@ -98,7 +102,8 @@ const NO_MODEL: &str = "none";
 
 impl Metrics {
     /// Defines what does not depend on traffic; all of it is exported as 0 from here on.
-    pub(super) fn new(config: &Config) -> Self {
+    pub(super) fn new(router: &Router) -> Self {
+        let config = router.config();
         let build_info = define(&metric::BUILD_INFO, &[env!("CARGO_PKG_VERSION")]);
         record(build_info, 1);
         Self {
@@ -108,7 +113,13 @@ impl Metrics {
             replica_gap: define(&metric::REPLICA_GAP, &[]),
             log_untold: define(&metric::LOG_UNTOLD, &[]),
             foreign_data: define(&metric::FOREIGN_DATA, &[]),
-            pools: config.pools.iter().map(PoolMetrics::new).collect(),
+            prefill_latency: router
+                .pools()
+                .iter()
+                .any(|pool| pool.config().disaggregation.mode.is_inline())
+                .then(|| define(&metric::DISAGG_PREFILL_LATENCY, &[]))
+                .flatten(),
+            pools: router.pools().iter().map(PoolMetrics::new).collect(),
             label_values: usize::try_from(config.limits.label_values).unwrap_or(usize::MAX),
         }
     }
@@ -157,6 +168,14 @@ impl Metrics {
                     pool.adapter_load(adapter, self.label_values);
                 }
             }
+            Count::Split { pool, decision } => {
+                let pool = self.pools.get(*pool);
+                add(pool.and_then(|pool| find(&pool.split, *decision)), 1);
+            }
+            Count::Prefilled { took } => {
+                let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+                record(self.prefill_latency, millis);
+            }
             Count::UpstreamReset { pool, endpoint } => {
                 add(
                     self.endpoint(*pool, *endpoint).and_then(|one| one.resets),
@@ -178,6 +197,18 @@ impl Metrics {
                 .and_then(|pool| find(&pool.scrapes, result)),
             1,
         );
+    }
+
+    /// What the endpoint says of the prompt tokens it took over.
+    pub(super) fn transferred(&mut self, pool: usize, endpoint: EndpointId, tokens: u64) {
+        let Some(pool) = self.pools.get_mut(pool) else {
+            return;
+        };
+        if let Some(endpoint) = pool.endpoints.get_mut(endpoint) {
+            let labels = [pool.name.as_str(), &endpoint.name];
+            let define = || define(&metric::DISAGG_TRANSFERRED, &labels);
+            record(*endpoint.transferred.get_or_insert_with(define), tokens);
+        }
     }
 
     /// Defines the series of endpoints that have joined.
@@ -225,7 +256,8 @@ impl Metrics {
 }
 
 impl PoolMetrics {
-    fn new(config: &crate::config::PoolConfig) -> Self {
+    fn new(state: &Pool) -> Self {
+        let config = state.config();
         let pool = config.name.as_str();
         let of_pool = |metric: &Metric| define(metric, &[pool]);
         let fallbacks = Reason::ALL
@@ -240,7 +272,16 @@ impl PoolMetrics {
                 .map(|result| (result, define(metric, &[pool, result.as_str()])))
                 .collect()
         };
+        let decisions = SplitDecision::of_mode(config.disaggregation.mode.is_inline());
+        let define_decision = |decision: SplitDecision| {
+            let handle = define(&metric::DISAGG_DECISION, &[pool, decision.as_str()]);
+            (decision, handle)
+        };
         Self {
+            split: decisions
+                .filter(|_| state.splits())
+                .map(define_decision)
+                .collect(),
             name: pool.to_owned(),
             match_blocks: of_pool(&metric::CACHE_MATCH_BLOCKS),
             prompt_blocks: of_pool(&metric::PROMPT_BLOCKS),
@@ -370,6 +411,7 @@ impl EndpointMetrics {
             queue_depth: of_endpoint(&metric::QUEUE_DEPTH),
             health: of_endpoint(&metric::POD_HEALTH_SCORE),
             resets: of_endpoint(&metric::UPSTREAM_RESET),
+            transferred: None,
             decisions: BTreeMap::new(),
             name,
         }

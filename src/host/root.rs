@@ -136,7 +136,7 @@ impl Running {
             pools.map(|pool| SharedSnapshot::new(&pool.name)).collect();
         let names = config.pools.iter().map(|pool| pool.name.as_str());
         let leadership = Leadership::new(fingerprint, names, entropy.vm, lease);
-        let mut metrics = Metrics::new(config);
+        let mut metrics = Metrics::new(&router);
         metrics.follow_members(&router);
         Self {
             scraper,
@@ -178,6 +178,7 @@ impl Running {
             return;
         };
         for pool in router.pools_mut() {
+            pool.expire_abandoned(now);
             for (address, condition) in pool.take_changes() {
                 if leads {
                     checker::log_change(pool, address, condition);
@@ -267,9 +268,9 @@ impl Running {
     }
 
     fn scraped(&mut self, call: Call, body_size: usize) {
-        let (Ok(mut router), Ok(metrics)) = (
+        let (Ok(mut router), Ok(mut metrics)) = (
             self.shared.router.try_borrow_mut(),
-            self.shared.metrics.try_borrow(),
+            self.shared.metrics.try_borrow_mut(),
         ) else {
             return;
         };
@@ -284,6 +285,9 @@ impl Running {
         };
         match found {
             Some(Found::Metrics(found)) => {
+                if let Some(tokens) = found.external_tokens.filter(|_| state.splits()) {
+                    metrics.transferred(call.pool, endpoint, tokens);
+                }
                 state.take_scrape(endpoint, call.started, &found);
                 if let Some(unpublished) = self.unpublished.get_mut(call.pool) {
                     *unpublished = true;

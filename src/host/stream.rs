@@ -9,8 +9,13 @@ use proxy_wasm::types;
 
 use super::abi::{self, Buffer, HeaderMap};
 use super::body::{HeldBody, replace};
+use super::calls;
 use super::root::Shared;
-use crate::flow::{Action, CONTROL_HEADERS, Command, Count, Event, Headers, Router, Step, Stream};
+use crate::flow::{
+    Action, CONTROL_HEADERS, Command, Count, Event, Headers, PrefillCall, PrefillEnd, Router, Step,
+    Stream,
+};
+use crate::requesthandling::USAGE_BYTES;
 
 pub(super) struct HttpStream {
     context_id: u32,
@@ -46,7 +51,19 @@ impl HttpStream {
     }
 }
 
-impl Context for HttpStream {}
+impl Context for HttpStream {
+    /// The only calls of streams are those for prompts that are computed elsewhere.
+    fn on_http_call_response(&mut self, _: u32, _: usize, body_size: usize, _: usize) {
+        #[cfg(feature = "test-switches")]
+        super::switches::trap_if_asked();
+        let end = calls::prefill_end(body_size);
+        if self.handle(Event::PrefillEnded(end)) == types::Action::Continue
+            && let Err(error) = abi::continue_request()
+        {
+            log::warn!("inline-epp: the host refused to resume a request: {error:?}");
+        }
+    }
+}
 
 impl HttpContext for HttpStream {
     fn on_http_request_headers(&mut self, _: usize, end_of_stream: bool) -> types::Action {
@@ -113,10 +130,16 @@ impl HttpContext for HttpStream {
     }
 
     fn on_http_response_body(&mut self, bytes: usize, _: bool) -> types::Action {
-        // Only the first byte means something, and a stream has thousands of pieces.
+        // Mostly only the first byte means something, and a stream has thousands of pieces.
         if bytes > 0 && !self.answered {
             self.answered = true;
-            return self.handle(Event::ResponseBody);
+            self.handle(Event::ResponseBody);
+        }
+        let reads = |stream: Ref<'_, Stream>| stream.reads_response();
+        if bytes > 0 && self.stream.try_borrow().is_ok_and(reads) {
+            let start = bytes.saturating_sub(USAGE_BYTES);
+            let end = abi::buffer_part(Buffer::ResponseBody, start, USAGE_BYTES);
+            self.handle(Event::ResponsePiece(&end.unwrap_or_default()));
         }
         types::Action::Continue
     }
@@ -149,16 +172,39 @@ pub(super) fn run(shared: &Shared, stream: &RefCell<Stream>, event: Event<'_>) -
     {
         metrics.scoring_latency(abi::now().since(started));
     }
-    for command in step.commands {
-        if log::log_enabled!(log::Level::Debug) {
-            tell(shared, &command);
-        }
-        obey(shared, command);
+    carry_out(shared, stream, step)
+}
+
+/// Carries out the commands of `step`, and of the step that a call brings about.
+fn carry_out(shared: &Shared, stream: &RefCell<Stream>, mut step: Step) -> types::Action {
+    while let Some(call) = obey_all(shared, core::mem::take(&mut step.commands)) {
+        let event = match calls::prefill(&call) {
+            Ok(()) => Event::PrefillSent,
+            Err(why) => {
+                log::debug!("a prefill endpoint cannot be called: {why}");
+                Event::PrefillEnded(PrefillEnd::Refused)
+            }
+        };
+        step = step_of(shared, stream, event);
     }
     match step.action {
         Action::Continue => types::Action::Continue,
         Action::Pause => types::Action::Pause,
     }
+}
+
+/// Obeys `commands`, but for a call, which comes last and is returned.
+fn obey_all(shared: &Shared, commands: Vec<Command>) -> Option<PrefillCall> {
+    for command in commands {
+        if log::log_enabled!(log::Level::Debug) {
+            tell(shared, &command);
+        }
+        if let Command::Prefill(call) = command {
+            return Some(call);
+        }
+        obey(shared, command);
+    }
+    None
 }
 
 fn step_of(shared: &Shared, stream: &RefCell<Stream>, event: Event<'_>) -> Step {
@@ -217,6 +263,10 @@ fn tell(shared: &Shared, command: &Command) {
             "pool={} adapter={adapter:?} is not loaded where it goes",
             name(*pool)
         ),
+        Count::Split { pool, decision } => {
+            log::debug!("pool={} split={}", name(*pool), decision.as_str());
+        }
+        Count::Prefilled { took } => log::debug!("prefill took {} ms", took.as_millis()),
         Count::UpstreamReset { pool, endpoint } => log::debug!(
             "pool={} pod={} broke a response off",
             name(*pool),
@@ -254,8 +304,8 @@ fn obey(shared: &Shared, command: Command) {
             }
             Ok(())
         }
-        // Answered by `handle`.
-        Command::ReadBody(_) | Command::ReadResponseBody(_) => Ok(()),
+        // Answered by `run` and `carry_out`.
+        Command::ReadBody(_) | Command::ReadResponseBody(_) | Command::Prefill(_) => Ok(()),
     };
     if let Err(error) = done {
         log::debug!("the host refused a call: {error:?}");

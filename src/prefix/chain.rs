@@ -51,6 +51,8 @@ pub struct Chain {
     /// one: what tells conversations apart when no endpoint is better than another. The first
     /// block would not do, a system prompt makes it the same for everybody.
     pub anchor: Option<BlockHash>,
+    /// Bytes of the prompts that were cut into `blocks`.
+    pub bytes: u64,
 }
 
 impl Chain {
@@ -101,6 +103,10 @@ pub struct Contents {
     /// As [`Chain::further`].
     further: Vec<usize>,
     anchor: Option<Anchor>,
+    /// Bytes of a whole block.
+    block_bytes: usize,
+    /// What the prompts' last blocks lack in bytes of being full, all together.
+    missing_bytes: usize,
 }
 
 /// A place in the first prompt.
@@ -125,7 +131,10 @@ impl ChainBuilder {
             block_bytes: block_bytes.unwrap_or(NonZeroUsize::MIN),
             max_blocks: usize::try_from(max_blocks).unwrap_or(usize::MAX),
             open_block: Vec::new(),
-            contents: Contents::default(),
+            contents: Contents {
+                block_bytes: block_bytes.map_or(1, NonZeroUsize::get),
+                ..Contents::default()
+            },
             marks: Vec::new(),
             open_marks: 0,
         }
@@ -205,6 +214,11 @@ impl ChainBuilder {
     /// another prompt. A prompt of nothing is none.
     pub fn end_prompt(&mut self) {
         let tail = self.tail();
+        if tail.is_some() {
+            let missing = self.block_bytes.get().saturating_sub(self.open_block.len());
+            let contents = &mut self.contents;
+            contents.missing_bytes = contents.missing_bytes.saturating_add(missing);
+        }
         self.contents.blocks.extend(tail);
         self.open_block.clear();
         let end = self.contents.blocks.len();
@@ -244,6 +258,8 @@ impl Contents {
     /// The chain for `seed`'s model. Linear in the blocks.
     pub fn chain(self, seed: Seed) -> Chain {
         let anchor = self.anchor_hash(seed);
+        let whole = self.blocks.len().saturating_mul(self.block_bytes);
+        let bytes = whole.saturating_sub(self.missing_bytes);
         let mut starts = self.further.iter().copied().peekable();
         let mut parent = seed.0;
         let blocks = self.blocks.into_iter().enumerate().map(|(at, content)| {
@@ -257,6 +273,7 @@ impl Contents {
             blocks: blocks.collect(),
             further: self.further,
             anchor,
+            bytes: u64::try_from(bytes).unwrap_or(u64::MAX),
         }
     }
 

@@ -241,6 +241,7 @@ fn read_endpoint(reader: &mut Reader<'_>) -> Option<EndpointSnapshot> {
         prefix_hits,
         prefix_queries,
         progress,
+        external_tokens: None,
         gpu_fault: flags & GPU_FAULT != 0,
         adapters,
         signals,

@@ -4,13 +4,15 @@ mod candidates;
 mod health;
 mod known;
 mod members;
+mod split;
 
 use core::net::SocketAddr;
 use std::collections::BTreeSet;
 
 use self::known::Known;
 use self::members::Members;
-use super::{InFlight, Ledger, LedgerHandle, ReplicaLimits};
+use super::token_ratios::TokenRatios;
+use super::{InFlight, Ledger, LedgerHandle, ReplicaLimits, RequestId};
 use crate::config::{Capacity, ConfigError, PoolConfig, PrefixConfig};
 use crate::datalayer::{Endpoint, EndpointId, EndpointMetrics, Member, PoolSnapshot};
 use crate::prefix::{BlockHash, Chain};
@@ -39,6 +41,9 @@ pub struct Pool {
     scheduler: Scheduler,
     /// Picks come with what each scorer said.
     explains: bool,
+    ratios: TokenRatios,
+    /// Leases of prompts that are computed for nobody any more, and when they end.
+    abandoned: Vec<(Timestamp, RequestId)>,
     /// Reused from request to request.
     matched: Vec<u32>,
 }
@@ -54,6 +59,8 @@ pub struct Pick {
     pub total_blocks: u32,
     /// Where the prompt is computed first, when that is elsewhere.
     pub prefill: Option<EndpointId>,
+    /// Computing it elsewhere was worth it, whether or not somebody was there to do it.
+    pub wants_prefill: bool,
     /// The model is an adapter that the first of the ranking has not loaded.
     pub loads_adapter: bool,
     /// What the scorers said of those in the ranking, a line each; empty unless the pool
@@ -83,6 +90,7 @@ impl Pool {
         ledger: LedgerHandle,
     ) -> Result<Self, ConfigError> {
         let scheduler = Scheduler::new(&mut config)?;
+        split::check(&config.disaggregation, &scheduler)?;
         let limits = ReplicaLimits {
             capacity: match config.prefix.capacity_blocks {
                 Capacity::Blocks(blocks) => blocks,
@@ -97,6 +105,8 @@ impl Pool {
             key,
             scheduler,
             explains: false,
+            ratios: TokenRatios::default(),
+            abandoned: Vec::new(),
             matched: Vec::new(),
             members: Members::default(),
             follows_host_list: false,
@@ -315,20 +325,25 @@ impl Pool {
         now: Timestamp,
     ) -> Pick {
         let candidates = self.candidates(chain, model, now);
-        let request = self.request(chain, tie, count);
+        let request = self.request(chain, model, tie, count);
         let Schedule {
             mut decision,
             prefill,
+            wants_prefill,
         } = self.scheduler.schedule(&request, &candidates);
+        let picked = decision.ranking.first().map(|ranked| ranked.endpoint);
         self.probe(&mut decision, &request, &candidates, now);
         let first = decision.ranking.first().map(|ranked| ranked.endpoint);
+        // A probe may fail, and what was computed for it could not go to another endpoint.
+        let is_probe = first != picked;
         let first = candidates
             .iter()
             .find(|candidate| Some(candidate.endpoint) == first);
         Pick {
             matched_blocks: first.map_or(0, |candidate| candidate.matched_blocks),
             total_blocks: block_count(chain),
-            prefill,
+            prefill: prefill.filter(|_| !is_probe),
+            wants_prefill: wants_prefill && !is_probe,
             loads_adapter: first.is_some_and(|candidate| !candidate.adapter_ready),
             explained: if self.explains {
                 self.explain(&decision, &request, &candidates)
@@ -339,8 +354,8 @@ impl Pool {
         }
     }
 
-    /// What the plugins see of a request for the prompt of `chain`.
-    fn request(&self, chain: &Chain, tie: TieKey, attempts: usize) -> Request {
+    /// What the plugins see of a request to `model` for the prompt of `chain`.
+    fn request(&self, chain: &Chain, model: &str, tie: TieKey, attempts: usize) -> Request {
         Request {
             // Clients that ask for the same differ in `tie` alone.
             tie: chain.anchor.map_or(tie, |anchor| TieKey(anchor.0)),
@@ -348,6 +363,8 @@ impl Pool {
             attempts,
             total_blocks: block_count(chain),
             block_tokens: self.config.prefix.block_tokens,
+            prompt_tokens: self.tokens_in(model, chain.bytes),
+            tokens_per_block: self.tokens_in(model, self.block_bytes()),
         }
     }
 
@@ -436,6 +453,7 @@ impl Pool {
 impl Drop for Pool {
     /// The endpoints stay where they are: the next configuration has most of them, too.
     fn drop(&mut self) {
+        self.end_abandoned(|_| true);
         self.ledger(Ledger::release);
     }
 }

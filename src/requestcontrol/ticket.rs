@@ -34,6 +34,17 @@ pub struct Served {
     pub failed_attempts: usize,
 }
 
+/// What came of having a prompt computed at another endpoint than the one that answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrefillResult {
+    /// The prompt is there.
+    Computed,
+    /// It is not, and that says nothing of the endpoint.
+    Rejected,
+    /// It is not: the endpoint failed.
+    Failed,
+}
+
 /// A request was served by another endpoint than the one it was sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moved {
@@ -84,6 +95,31 @@ impl Ticket {
         let ticket = prefill.and_then(|at| Self::open(pool, vec![at], blocks, now));
         self.prefill = ticket.map(Box::new);
         self
+    }
+
+    /// The endpoint that was to compute the prompt is done with it.
+    pub fn prefilled(&mut self, pool: &mut Pool, result: PrefillResult, now: Timestamp) {
+        let Some(mut prefill) = self.prefill.take() else {
+            return;
+        };
+        if let Some(endpoint) = prefill.endpoint(pool)
+            && result != PrefillResult::Rejected
+        {
+            pool.record_outcome(endpoint, now, result == PrefillResult::Failed);
+        }
+        if result == PrefillResult::Computed {
+            prefill.answered(pool);
+        }
+        prefill.close(pool);
+    }
+
+    /// The stream is over, and nobody will hear of the prompt that is still being computed: it counts
+    /// there, its blocks pending, `until` that must have ended.
+    pub fn abandon(mut self, pool: &mut Pool, until: Timestamp) {
+        if let Some(prefill) = self.prefill.take() {
+            pool.abandon(prefill.request, until);
+        }
+        self.close(pool);
     }
 
     /// Where the request counts; `None` when that endpoint is no longer the pool's.

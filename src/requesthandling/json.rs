@@ -5,10 +5,12 @@
 //! end must be found; text may hold control characters, lone surrogates and bytes that are no
 //! UTF-8. Memory is one window, whatever the body holds and however deep it nests.
 
+mod members;
 mod scan;
 mod text;
 
 use super::body::{Body, WINDOW_BYTES, Window};
+pub(super) use members::{Member, Members};
 use scan::{RunEnd, is_scalar, is_space, plain_len, run};
 
 /// Why reading stopped.

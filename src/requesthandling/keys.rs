@@ -50,6 +50,10 @@ keys! {
     Items "items",
     Text1 "text_1",
     Text2 "text_2",
+    TransferParams "kv_transfer_params",
+    BootstrapHost "bootstrap_host",
+    BootstrapPort "bootstrap_port",
+    BootstrapRoom "bootstrap_room",
 }
 
 /// Where a body's values begin; of equal keys, the last one's.

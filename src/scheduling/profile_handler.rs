@@ -23,6 +23,11 @@ pub trait ProfileHandler: Debug {
 
     /// The place of the profile whose pick computes the prompt for the primary's, if one did.
     fn prefill(&self, so_far: &SoFar<'_>) -> Option<usize>;
+
+    /// Whether it may have a prompt computed elsewhere at all.
+    fn splits(&self) -> bool {
+        false
+    }
 }
 
 /// Decides whether a second endpoint is worth its while.

@@ -3,7 +3,7 @@
 use super::picker::TieKey;
 
 /// One request. Everything that differs from endpoint to endpoint is in the candidates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Request {
     /// What equals are told apart by.
     pub tie: TieKey,
@@ -15,11 +15,8 @@ pub struct Request {
     pub total_blocks: u32,
     /// Pseudo-tokens of a block.
     pub block_tokens: u32,
-}
-
-impl Request {
-    /// Pseudo-tokens of the prompt, in whole blocks.
-    pub fn tokens(&self) -> u64 {
-        u64::from(self.total_blocks).saturating_mul(u64::from(self.block_tokens))
-    }
+    /// Tokens of the prompt as its servers count them, estimated from its bytes.
+    pub prompt_tokens: f64,
+    /// Tokens of a whole block, estimated alike.
+    pub tokens_per_block: f64,
 }

@@ -23,6 +23,8 @@ pub struct Schedule {
     pub decision: Decision,
     /// Where its prompt is computed, when that is elsewhere.
     pub prefill: Option<EndpointId>,
+    /// It was worth computing the prompt elsewhere, whether or not somebody was there to do it.
+    pub wants_prefill: bool,
 }
 
 impl Scheduler {
@@ -69,6 +71,7 @@ impl Scheduler {
         let first = |decision: &Decision| decision.ranking.first().map(|one| one.endpoint);
         let prefill = prefill.as_ref().and_then(first);
         Schedule {
+            wants_prefill: places.1.is_some(),
             prefill: prefill.filter(|_| prefill != first(&decision)),
             decision,
         }
@@ -112,6 +115,11 @@ impl Scheduler {
     #[cfg(test)]
     pub(super) fn into_profiles(self) -> Vec<Profile> {
         self.profiles
+    }
+
+    /// Whether a prompt may be computed at another endpoint than the one its request goes to.
+    pub fn splits(&self) -> bool {
+        self.handler.splits()
     }
 
     /// One line for each profile: its scorers and their shares of the composite.

@@ -47,6 +47,8 @@ fn request(tie: u64, attempts: usize) -> Request {
         attempts,
         total_blocks: 10,
         block_tokens: 64,
+        prompt_tokens: 640.0,
+        tokens_per_block: 64.0,
     }
 }
 

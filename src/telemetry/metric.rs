@@ -84,6 +84,12 @@ metrics! {
         "Leases and snapshots in shared data that something else wrote, each time a worker met one: they are not taken.";
     UPSTREAM_RESET "epp_upstream_reset_total" Counter ["pool" "pod"]
         "Responses an endpoint broke off after they had begun.";
+    DISAGG_DECISION "epp_disagg_decision_total" Counter ["pool" "decision"]
+        "Requests of pools that may split them, by what became of it; absent for other pools.";
+    DISAGG_PREFILL_LATENCY "epp_disagg_prefill_latency_ms" Histogram []
+        "Time from a call of a prefill endpoint to its answer or failure, in milliseconds; inline modes only.";
+    DISAGG_TRANSFERRED "epp_disagg_transferred_tokens" Gauge ["pool" "pod"]
+        "Prompt tokens the endpoint says it took over from others since it started, as last scraped; absent where it says nothing, or no split is configured.";
 }
 
 /// Bytes of a label value that are kept.

@@ -14,6 +14,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::testbed::split_pool;
+
 /// A proxy with the module in it, and model servers behind.
 #[expect(async_fn_in_trait, reason = "tests poll one future on one thread")]
 pub trait Gateway: Sized {
@@ -45,6 +47,7 @@ pub struct Plan {
     pub(crate) servers: Vec<Serves>,
     pub(crate) patches: Vec<Patch>,
     pub(crate) looks_after_servers: bool,
+    pub(crate) is_split: bool,
 }
 
 pub(crate) type Patch = Box<dyn Fn(&mut Value) + Send + Sync>;
@@ -73,6 +76,16 @@ pub enum Serves {
     Garbled,
     /// Its engine does nothing although requests run.
     Stuck,
+    /// Generations are answered 500.
+    Failing,
+    /// Generations are not answered.
+    Silent,
+    /// Connections end where the answer of a generation should begin.
+    Breaking,
+    /// It computes no prompts for others.
+    Unsharing,
+    /// Whole answers have two megabytes.
+    Verbose,
 }
 
 impl Plan {
@@ -82,6 +95,7 @@ impl Plan {
             servers: servers.to_vec(),
             patches: Vec::new(),
             looks_after_servers: true,
+            is_split: false,
         }
     }
 
@@ -98,6 +112,15 @@ impl Plan {
         });
         blind.looks_after_servers = false;
         blind
+    }
+
+    /// Has the first server compute the prompts for the others.
+    #[must_use]
+    pub fn split(self, mode: &'static str) -> Self {
+        let patch = split_pool(1, mode, 0);
+        let mut split = self.plugin(move |plugin| patch(&mut plugin["pools"][0]));
+        split.is_split = true;
+        split
     }
 
     /// Changes the plugin configuration.
@@ -181,6 +204,8 @@ pub struct Exchange {
     pub received_request_id: Option<String>,
     /// SHA-256 of the body the server received, in lower-case hex.
     pub received_body: Option<String>,
+    /// The server was handed a prompt that another one computed.
+    pub received_prompt: bool,
 }
 
 impl Exchange {

@@ -39,6 +39,7 @@ mod server;
 pub mod stats;
 pub mod template;
 pub mod tokenizer;
+mod transfer;
 
 pub use adapter::Adapter;
 pub use config::SimConfig;
@@ -48,3 +49,4 @@ pub use log::LogEntry;
 pub use preset::Preset;
 pub use server::{Sim, SimServer};
 pub use stats::{Counters, Gauges};
+pub use transfer::LoadFailure;

@@ -10,6 +10,7 @@ mod poll;
 mod prompt;
 mod setup;
 mod slow_server;
+mod split;
 mod upkeep;
 
 pub use answer::Answer;
@@ -18,6 +19,7 @@ pub use poll::{PATIENCE, eventually};
 pub use prompt::{chat, completion, prompt, say};
 pub use setup::Setup;
 pub use slow_server::SlowServer;
+pub use split::{TOKEN_BYTES, split_pool};
 
 use std::net::SocketAddr;
 

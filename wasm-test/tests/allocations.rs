@@ -59,6 +59,8 @@ fn allocations(scheduler: &Scheduler, candidates: &[Candidate]) -> u64 {
         attempts: 3,
         total_blocks: 64,
         block_tokens: 64,
+        prompt_tokens: 4_096.0,
+        tokens_per_block: 64.0,
     };
     let before = HeapStats::get().total_blocks;
     let schedule = scheduler.schedule(&request, candidates);

@@ -265,6 +265,8 @@ fn request() -> Request {
         attempts: 1,
         total_blocks: 10,
         block_tokens: 64,
+        prompt_tokens: 640.0,
+        tokens_per_block: 64.0,
     }
 }
 

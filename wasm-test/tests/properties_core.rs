@@ -176,6 +176,8 @@ fn request(tie: u64) -> Request {
         attempts: 1,
         total_blocks: 64,
         block_tokens: 64,
+        prompt_tokens: 4_096.0,
+        tokens_per_block: 64.0,
     }
 }
 

@@ -542,6 +542,7 @@ fn metrics() -> impl Strategy<Value = EndpointMetrics> {
                     prefix_hits,
                     prefix_queries,
                     progress,
+                    external_tokens: None,
                     gpu_fault,
                     adapters,
                     signals,

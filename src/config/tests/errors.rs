@@ -275,11 +275,6 @@ fn labels_are_short_text() {
 fn keys_of_later_versions_are_refused_by_name() {
     let version = env!("CARGO_PKG_VERSION");
     for (path, instead) in [
-        (
-            "pools[0].disaggregation",
-            "leave it out: without a disagg-profile-handler under pools[0].endpointPickerConfig, \
-             prefill and decode run on the picked endpoint",
-        ),
         ("pools[0].prefix.forgetOnMiss", "leave it out"),
         ("console", "read the metrics on Envoy's admin port"),
     ] {

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use super::{full, minimal, parse, with};
 use crate::config::{
-    Capacity, Config, DiscoveryConfig, DiscoverySource, EndpointConfig, EndpointPickerConfig,
-    Engine, FailureMode, GpuConfig, HealthConfig, Limits, LogLevel, MetricsConfig, ModelConfig,
-    ModelTarget, OverrideHost, OverrideMode, Pattern, PendingCredit, PoolConfig, PoolMatch,
-    PrefixConfig, ScoringConfig, Weights,
+    Capacity, Config, DisaggregationConfig, DiscoveryConfig, DiscoverySource, EndpointConfig,
+    EndpointPickerConfig, Engine, FailureMode, GpuConfig, HealthConfig, Limits, LogLevel,
+    MetricsConfig, ModelConfig, ModelTarget, OverrideHost, OverrideMode, Pattern, PendingCredit,
+    PoolConfig, PoolMatch, PrefixConfig, ScoringConfig, SplitMode, Weights,
 };
 
 fn weights([cache, load, queue, health, adapter]: [f64; 5]) -> Weights {
@@ -29,6 +29,26 @@ fn endpoint(address: &str) -> EndpointConfig {
         address: address.parse().unwrap(),
         labels: BTreeMap::new(),
         max_running: None,
+    }
+}
+
+fn absent_disaggregation() -> DisaggregationConfig {
+    DisaggregationConfig {
+        path: "pools[0].disaggregation".to_owned(),
+        mode: SplitMode::Header,
+        prefill_timeout: Duration::from_secs(30),
+        cluster: None,
+        bootstrap_port: 8998,
+    }
+}
+
+fn full_disaggregation() -> DisaggregationConfig {
+    DisaggregationConfig {
+        path: "pools[0].disaggregation".to_owned(),
+        mode: SplitMode::InlineNixl,
+        prefill_timeout: Duration::from_secs(5),
+        cluster: Some("prefill".to_owned()),
+        bootstrap_port: 9000,
     }
 }
 
@@ -79,6 +99,7 @@ fn a_name_a_cluster_and_an_endpoint_are_enough() {
             error_window: Duration::from_secs(10),
         },
         endpoint_picker: None,
+        disaggregation: absent_disaggregation(),
     };
     let expected = Config {
         pools: vec![pool],
@@ -212,6 +233,7 @@ fn every_key_reaches_its_field() {
             error_window: Duration::from_secs(4),
         },
         endpoint_picker: Some(full_endpoint_picker()),
+        disaggregation: full_disaggregation(),
     };
     let expected = Config {
         pools: vec![pool],

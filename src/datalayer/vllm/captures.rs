@@ -28,6 +28,12 @@ impl Capture {
                 adapters.allow(2);
                 adapters
             }),
+            // One server of all was handed a prompt by another.
+            external_tokens: Some(if self.name == "13-pd-decode.prom" {
+                333
+            } else {
+                0
+            }),
             ..self.metrics.clone()
         }
     }
@@ -63,6 +69,7 @@ macro_rules! capture {
                 prefix_hits: Some($hits),
                 prefix_queries: Some($queries),
                 progress: Some($progress),
+                external_tokens: None,
                 gpu_fault: false,
                 adapters: None,
                 signals: Signals::NONE,

@@ -7,6 +7,7 @@
 
 mod adapters;
 mod models;
+mod prefill;
 mod requests;
 mod responses;
 mod sessions;

@@ -289,3 +289,21 @@ fn what_was_appended_since_a_mark_can_be_taken_back() {
         }
     }
 }
+
+#[test]
+fn a_chain_knows_how_many_bytes_it_was_cut_from() {
+    let mut builder = ChainBuilder::new(16, u32::MAX);
+    for bytes in [64, 100, 1] {
+        builder.push(&vec![b'x'; bytes]);
+        builder.end_prompt();
+    }
+    builder.mark();
+    builder.push(&[b'y'; 500]);
+    builder.end_mark(false);
+    assert_eq!(builder.finish().chain(Seed::default()).bytes, 165);
+    // Of what is beyond the limit nothing is known.
+    let mut builder = ChainBuilder::new(16, 2);
+    builder.push(&[b'x'; 300]);
+    builder.end_prompt();
+    assert_eq!(builder.finish().chain(Seed::default()).bytes, 128);
+}

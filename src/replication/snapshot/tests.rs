@@ -32,6 +32,7 @@ fn full() -> EndpointSnapshot {
             prefix_hits: Some(0),
             prefix_queries: Some(716),
             progress: Some(9_002),
+            external_tokens: None,
             gpu_fault: true,
             adapters: Some(adapters()),
             signals: signals(8),

@@ -16,7 +16,7 @@ impl Pool {
         let all = self.replica(|replica| self.bare_candidates(replica, now).collect());
         let mut all: Vec<Candidate> = all.unwrap_or_default();
         mark_standby(&mut all, self.config.scoring.min_health);
-        let request = self.request(&Chain::default(), TieKey(0), 1);
+        let request = self.request(&Chain::default(), "", TieKey(0), 1);
         self.scheduler.passing(&request, &all)
     }
 

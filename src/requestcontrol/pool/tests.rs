@@ -53,6 +53,7 @@ fn chain(first: u64, len: u64) -> Chain {
     let blocks: Vec<BlockHash> = (first..first + len).map(BlockHash).collect();
     Chain {
         anchor: blocks.last().copied(),
+        bytes: len * 256,
         blocks,
         further: Vec::new(),
     }

@@ -12,8 +12,8 @@ use crate::scheduling::registry::Setup;
 pub(in crate::scheduling) const TYPE: PluginType = PluginType {
     parameters: PARAMETERS,
     effect: "runs the decode profile, and the prefill profile where the decider says so; the \
-             request goes to the decode pick, the prefill pick into `x-prefiller-host-port` for a \
-             sidecar",
+             request goes to the decode pick, and the prompt to the prefill pick as the pool's \
+             `disaggregation` says",
     missing: "nobody left for prefill, or the decode pick itself, or no prompt read: decode alone",
     later: LATER,
     ..PluginType::new(
@@ -157,5 +157,9 @@ impl ProfileHandler for Disagg {
     fn prefill(&self, so_far: &SoFar<'_>) -> Option<usize> {
         let place = so_far.find(&self.prefill)?;
         so_far.has_run(place).then_some(place)
+    }
+
+    fn splits(&self) -> bool {
+        true
     }
 }

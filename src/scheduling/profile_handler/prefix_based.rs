@@ -12,7 +12,8 @@ use crate::scheduling::{Attribute, Candidate, Request};
 pub(in crate::scheduling) const TYPE: PluginType = PluginType {
     parameters: PARAMETERS,
     effect: "tokens of the prompt ≥ `promptTokens`, and tokens less those of the blocks that the \
-             decode pick holds ≥ `nonCachedTokens` > 0; tokens are counted in whole blocks",
+             decode pick holds ≥ `nonCachedTokens` > 0; tokens are bytes by the model's learned \
+             bytes per token, 4 until learned",
     missing: "no prompt, or no decode pick: no",
     ..PluginType::new(
         "prefix-based-pd-decider",
@@ -28,8 +29,8 @@ const TOKENS: Kind = Kind::Whole {
 
 #[rustfmt::skip]
 const PARAMETERS: &[KeyDoc] = &[
-    key("nonCachedTokens", TOKENS, "0", "Pseudo-tokens to compute from which it is worth it; 0: never."),
-    key("promptTokens", TOKENS, "0", "Pseudo-tokens of a prompt below which it is not."),
+    key("nonCachedTokens", TOKENS, "0", "Tokens to compute from which it is worth it; 0: never."),
+    key("promptTokens", TOKENS, "0", "Tokens of a prompt below which it is not."),
     key("prefixMatchInfoProducerName", NAME, "null", "The producer of matches, by its name."),
 ];
 
@@ -50,13 +51,14 @@ fn build(fields: &Fields<'_>, setup: &mut Setup<'_>) -> Result<Plugin, ConfigErr
 
 impl Decider for PrefixBased {
     fn wants_prefill(&self, request: &Request, decode: Option<&Candidate>) -> bool {
-        let limit = u64::from(self.non_cached_tokens);
-        let (Some(decode), 1..) = (decode, limit) else {
+        let (Some(decode), 1..) = (decode, self.non_cached_tokens) else {
             return false;
         };
-        let tokens = request.tokens();
-        let cached = u64::from(decode.matched_blocks) * u64::from(request.block_tokens);
-        tokens >= u64::from(self.prompt_tokens) && tokens.saturating_sub(cached) >= limit
+        let tokens = request.prompt_tokens;
+        // The last block counts as whole, so what is left can be less than nothing.
+        let cached = f64::from(decode.matched_blocks) * request.tokens_per_block;
+        tokens >= f64::from(self.prompt_tokens)
+            && tokens - cached >= f64::from(self.non_cached_tokens)
     }
 
     fn needs(&self) -> Vec<Attribute> {

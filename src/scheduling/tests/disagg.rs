@@ -85,6 +85,8 @@ fn prefix_based_pd_decider() {
         pods[0].matched_blocks = cached;
         let request = Request {
             block_tokens: 1,
+            prompt_tokens: 10.0,
+            tokens_per_block: 1.0,
             ..request(7, 1)
         };
         let prefill = picks(&scheduler, &request, &pods).1;
@@ -113,6 +115,8 @@ fn the_decider_counts_blocks_however_they_are_weighted() {
         let request = Request {
             block_tokens: 16,
             total_blocks: 256,
+            prompt_tokens: 4_096.0,
+            tokens_per_block: 16.0,
             ..request(7, 1)
         };
         picks(

@@ -20,6 +20,7 @@ pub fn warnings(bootstrap: &Bootstrap<'_>, plugin: &Plugin<'_>, config: &Config)
     warnings.extend(session(plugin, config));
     for pool in &config.pools {
         warnings.extend(cluster(bootstrap, plugin, config, pool));
+        warnings.extend(prefill_calls(bootstrap, plugin, config, pool));
         warnings.extend(routes(plugin, config, pool));
     }
     // Pools may share a cluster and its routes.
@@ -90,6 +91,26 @@ fn cluster(
         None => warnings.extend(endpoints(&at, cluster, pool)),
     }
     warnings
+}
+
+/// Whether calls of prefill endpoints reach those that are picked.
+fn prefill_calls(
+    bootstrap: &Bootstrap<'_>,
+    plugin: &Plugin<'_>,
+    config: &Config,
+    pool: &PoolConfig,
+) -> Option<Warning> {
+    let split = &pool.disaggregation;
+    let name = split.cluster.as_ref().filter(|_| split.mode.is_inline())?;
+    let Some((at, cluster)) = bootstrap.cluster(name) else {
+        let text = format!("pool {}: disaggregation: no cluster {name}", pool.name);
+        return (!bootstrap.has_dynamic_clusters()).then(|| warning(plugin.at.clone(), text));
+    };
+    let header = &config.override_host.header;
+    (!override_headers(cluster).contains(header)).then(|| {
+        let text = format!("no override_host policy reads {header}: prompts are computed anywhere");
+        warning(format!("{at}.load_balancing_policy"), text)
+    })
 }
 
 /// The clusters of `discovery` that the bootstrap does not have.

@@ -133,6 +133,11 @@ impl FakeGateway {
     pub fn send_by(&self, worker: usize, request: &Request) -> Exchange {
         let mut stream = self.host.stream(worker);
         drive(&mut stream, request);
+        // What is held waits for a call.
+        let since = self.host.now();
+        while stream.progress() == Progress::Held && self.host.now() < since + HELD {
+            self.host.advance(Duration::from_millis(10));
+        }
         match stream.progress() {
             Progress::Sent => {}
             Progress::Replied(reply) => {
@@ -164,6 +169,10 @@ impl FakeGateway {
                 .and_then(|sent| sent.header("x-request-id"))
                 .map(Into::into),
             received_body: received.map(|sent| digest(&sent.body)),
+            received_prompt: received.is_some_and(|sent| {
+                let body: Value = serde_json::from_slice(&sent.body).unwrap_or_default();
+                !body["kv_transfer_params"].is_null()
+            }),
         }
     }
 
@@ -172,15 +181,28 @@ impl FakeGateway {
         let mut named = destinations(sent.header(DESTINATION).unwrap_or_default());
         named.retain(|address| self.addresses.contains(address));
         let mut latest = None;
-        for attempt in 0..=RETRIES {
+        let retries = sent.header("x-envoy-max-retries");
+        let retries = retries
+            .and_then(|most| most.parse().ok())
+            .unwrap_or(RETRIES);
+        for attempt in 0..=retries {
             let address = named.get(attempt).copied().unwrap_or_else(|| self.next());
             let server = self.servers.borrow()[&address];
             let mut response = Response::by(address, 200);
             response.attempts = attempt as u64 + 1;
             match server.serves {
-                Serves::Well | Serves::Garbled | Serves::Stuck => return response,
+                Serves::Well
+                | Serves::Garbled
+                | Serves::Stuck
+                | Serves::Unsharing
+                | Serves::Verbose => return response,
+                Serves::Failing => {
+                    response.status = 500;
+                    return response;
+                }
                 Serves::Busy | Serves::Loading => response.status = 503,
-                Serves::Gone => {
+                Serves::Silent => panic!("a client that waits for ever is not modelled"),
+                Serves::Gone | Serves::Breaking => {
                     response.status = 503;
                     response.details = REFUSED.into();
                 }
@@ -255,6 +277,9 @@ fn answer_calls(host: &Host, servers: &Servers) {
             "/health" if server.serves == Serves::Loading => Answer::status(503),
             "/health" => Answer::ok(""),
             "/v1/models" if server.serves == Serves::Loading => Answer::ok(r#"{"data":[]}"#),
+            path if path.ends_with("/completions") => {
+                return prefilled(server.serves).map(|answer| (Duration::from_millis(2), answer));
+            }
             "/v1/models" => Answer::ok(r#"{"data":[{"id":"sim-model","parent":null}]}"#),
             _ => page(server),
         };
@@ -271,9 +296,37 @@ fn page(server: &Server) -> Answer {
         Serves::Loading => Answer::ok("process_start_time_seconds 1.0\n"),
         Serves::Garbled => Answer::ok("<html>"),
         Serves::Stuck => Answer::ok(STUCK_PAGE),
-        Serves::Well | Serves::Busy | Serves::Gone => Answer::ok(metrics_page(server.waiting)),
+        Serves::Well
+        | Serves::Busy
+        | Serves::Gone
+        | Serves::Failing
+        | Serves::Silent
+        | Serves::Breaking
+        | Serves::Unsharing
+        | Serves::Verbose => Answer::ok(metrics_page(server.waiting)),
     }
 }
+
+/// How a server answers that is to compute a prompt for another; `None` for never.
+fn prefilled(serves: Serves) -> Option<Answer> {
+    let params = r#"{"do_remote_prefill":true,"remote_block_ids":[[1]],"remote_engine_id":"e",
+        "remote_request_id":"r","remote_host":"10.0.0.1","remote_port":5600}"#;
+    Some(match serves {
+        Serves::Silent => return None,
+        Serves::Busy | Serves::Loading => Answer::status(503),
+        Serves::Failing => Answer::status(500),
+        Serves::Gone => Answer::refused(),
+        Serves::Breaking => Answer::broken(),
+        Serves::Unsharing => Answer::ok(r#"{"kv_transfer_params":null}"#),
+        Serves::Verbose => Answer::ok(vec![b' '; 2 << 20]),
+        Serves::Well | Serves::Garbled | Serves::Stuck => {
+            Answer::ok(format!("{{\"kv_transfer_params\":{params}}}"))
+        }
+    })
+}
+
+/// No call is waited for longer.
+const HELD: Duration = Duration::from_secs(5);
 
 /// The page of a vLLM that runs a request and makes no progress.
 const STUCK_PAGE: &str = "vllm:num_requests_running{engine=\"0\"} 1.0\n\

@@ -12,8 +12,10 @@ use reqwest::{Body, Method};
 use serde_json::json;
 
 use super::{DESTINATION, Exchange, Framing, Gateway, Plan, Request, Serves, destinations};
-use crate::sim::{Failure, MetricsAnswer, Overrides, SimServer, Span, Status};
-use crate::testbed::{Answer, Testbed};
+use crate::sim::{
+    Failure, Hold, MetricsAnswer, Overrides, Reset, ResetPoint, SimServer, Span, Status,
+};
+use crate::testbed::{Answer, TOKEN_BYTES, Testbed};
 
 /// A real Envoy, one worker.
 #[derive(Debug)]
@@ -32,6 +34,12 @@ impl Gateway for RealGateway {
             if *serves == Serves::Busy {
                 setup = setup.server(index, |config| config.max_num_queued_reqs = Some(0));
             }
+        }
+        if plan.is_split {
+            setup = setup.every_server(|config| {
+                config.kv_transfer = true;
+                config.bytes_per_token = u32::try_from(TOKEN_BYTES).ok();
+            });
         }
         for patch in plan.patches {
             setup = setup.plugin(patch);
@@ -92,8 +100,18 @@ impl Gateway for RealGateway {
         match serves {
             Serves::Well => {}
             Serves::Gone => return changing.kill().await,
-            Serves::Busy => {
-                let status = Status::new(503).expect("an error's");
+            Serves::Silent => overrides.hold = Hold::Generations,
+            Serves::Breaking => {
+                overrides.reset = Some(Reset {
+                    at: ResetPoint::BeforeResponse,
+                    times: None,
+                });
+            }
+            Serves::Unsharing => overrides.no_kv_transfer = true,
+            Serves::Verbose => overrides.padding = 2 << 20,
+            Serves::Busy | Serves::Failing => {
+                let code = if serves == Serves::Busy { 503 } else { 500 };
+                let status = Status::new(code).expect("an error's");
                 overrides.fail = Some(Failure {
                     status,
                     times: None,
@@ -126,9 +144,9 @@ impl RealGateway {
         let server: Option<SocketAddr> = answer
             .header("x-sim-server")
             .and_then(|address| address.parse().ok());
-        let received_request_id = server.and_then(|address| {
+        let received = server.and_then(|address| {
             let log = self.testbed.servers()[self.testbed.index_of(address)].log();
-            log.last()?.request_id.clone()
+            log.last().cloned()
         });
         let headers = answer.headers.iter();
         Exchange {
@@ -150,7 +168,10 @@ impl RealGateway {
                         .collect()
                 })
                 .unwrap_or_default(),
-            received_request_id,
+            received_prompt: received
+                .as_ref()
+                .is_some_and(|entry| entry.transfer.as_deref() == Some("fetch")),
+            received_request_id: received.and_then(|entry| entry.request_id),
             received_body: answer.header("x-sim-body-sha256").map(Into::into),
         }
     }

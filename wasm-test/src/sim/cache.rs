@@ -14,6 +14,12 @@ use crate::sim::tokenizer::Token;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BlockId(usize);
 
+impl BlockId {
+    pub fn number(self) -> usize {
+        self.0
+    }
+}
+
 /// Chained hash of a full block: equal hashes mean equal tokens from the start of the prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BlockHash(u128);

@@ -8,6 +8,7 @@ use clap::Args;
 use crate::sim::adapter::Adapter;
 use crate::sim::faults::{Overrides, Span};
 use crate::sim::preset::{Preset, Timing};
+use crate::sim::transfer::LoadFailure;
 
 /// One server's settings. The defaults are those of the command line.
 #[derive(Debug, Clone, Args)]
@@ -45,6 +46,18 @@ pub struct SimConfig {
     /// Engines behind the one port, each with a cache of its own
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub data_parallel_size: u32,
+    /// Bytes of a completion's prompt in one token, in place of the tokenizer's words
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub bytes_per_token: Option<u32>,
+    /// Take part in prefill/decode, as with vLLM's NIXL connector
+    #[arg(long)]
+    pub kv_transfer: bool,
+    /// What becomes of a request whose blocks another server does not hand over
+    #[arg(long, value_enum, default_value = "fail")]
+    pub kv_load_failure_policy: LoadFailure,
+    /// Milliseconds that blocks are kept for another server, divided by the time scale
+    #[arg(long, default_value_t = 30_000)]
+    pub kv_lease_ms: u64,
     /// Milliseconds after each start in which the server answers and its model is not there yet
     #[arg(long, default_value_t = 0)]
     pub loading_ms: u64,
@@ -75,6 +88,10 @@ impl Default for SimConfig {
             lora_modules: Vec::new(),
             max_loras: None,
             data_parallel_size: 1,
+            bytes_per_token: None,
+            kv_transfer: false,
+            kv_load_failure_policy: LoadFailure::Fail,
+            kv_lease_ms: 30_000,
             loading_ms: 0,
             keep_alive_ms: 5000,
         }
@@ -95,6 +112,11 @@ impl SimConfig {
 
     pub fn keep_alive(&self) -> Duration {
         Duration::from_millis(self.keep_alive_ms)
+    }
+
+    /// How long blocks are kept for another server.
+    pub fn kv_lease(&self) -> Duration {
+        Duration::from_millis(self.kv_lease_ms).div_f64(self.time_scale)
     }
 
     /// Longest prompt plus answer in tokens. A longer one could never get its blocks.

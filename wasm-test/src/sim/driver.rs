@@ -8,7 +8,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::sim::config::SimConfig;
 use crate::sim::engine::{Busy, Engine, Job, Limits, Output, RequestId};
-use crate::sim::stats::{Gauges, Stats};
+use crate::sim::stats::{Counters, Gauges, Stats};
+use crate::sim::transfer::Kept;
 
 /// A shared engine. Clones are the same engine.
 #[derive(Debug, Clone)]
@@ -34,6 +35,7 @@ impl EngineHandle {
             max_num_seqs: config.max_num_seqs as usize,
             max_num_queued_reqs: config.max_num_queued_reqs.map(|limit| limit as usize),
             max_loras: config.max_loras(),
+            kv_lease: config.kv_lease(),
         };
         Self {
             engine: Arc::new(Mutex::new(Engine::new(limits, config.timing()))),
@@ -80,6 +82,18 @@ impl EngineHandle {
         self.current().reset_prefix_cache()
     }
 
+    /// See [`Engine::hand_over`].
+    pub fn hand_over(&self, name: &str) -> Option<usize> {
+        let tokens = self.lock().hand_over(Instant::now(), name);
+        self.changed.notify_one();
+        tokens
+    }
+
+    /// Counts what happens outside the engine.
+    pub fn count(&self, change: impl FnOnce(&mut Counters)) {
+        change(&mut self.lock().stats_mut().counters);
+    }
+
     /// See [`Engine::set_stuck`].
     pub fn set_stuck(&self, stuck: bool) {
         self.lock().set_stuck(Instant::now(), stuck);
@@ -111,6 +125,11 @@ impl Session {
     /// The next output of any of its requests; `None` once all have ended.
     pub async fn next(&mut self) -> Option<Output> {
         self.outputs.recv().await
+    }
+
+    /// See [`Engine::kept`].
+    pub fn kept(&self, name: &str) -> Option<Kept> {
+        self.handle.lock().kept(name)
     }
 }
 

@@ -20,6 +20,7 @@ use crate::sim::generator::Answer;
 use crate::sim::preset::Timing;
 use crate::sim::stats::{Gauges, Stats};
 use crate::sim::tokenizer::Token;
+use crate::sim::transfer::Kept;
 
 use adapters::AdapterSlots;
 
@@ -42,9 +43,24 @@ pub struct Job {
     pub max_tokens: usize,
     /// Reported when `max_tokens` is reached.
     pub finish: Finish,
+    /// Between servers.
+    pub remote: Remote,
     /// Passed through to every output.
     pub choice: usize,
     pub sink: UnboundedSender<Output>,
+}
+
+/// What a request has to do with another server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Remote {
+    None,
+    /// Its blocks are kept for one, under this name.
+    Keep(String),
+    /// So many tokens of its prompt come from one, which `reported` so many cached ones.
+    Fetched {
+        tokens: usize,
+        reported: usize,
+    },
 }
 
 /// Why a request ended.
@@ -83,6 +99,8 @@ pub struct Limits {
     pub max_num_queued_reqs: Option<usize>,
     /// Adapters that run at once.
     pub max_loras: usize,
+    /// How long blocks are kept for another server.
+    pub kv_lease: Duration,
 }
 
 #[derive(Debug)]
@@ -115,6 +133,8 @@ pub struct Engine {
     /// When each decoding request has its next token.
     decodes: BTreeSet<(Instant, RequestId)>,
     adapters: AdapterSlots,
+    /// Blocks for other servers, by the name of their request, and when they are given up.
+    kept: HashMap<String, (Instant, Vec<BlockId>, usize)>,
     /// Since when nothing is computed.
     stuck: Option<Instant>,
     next_id: u64,
@@ -137,6 +157,7 @@ impl Engine {
             prefill: None,
             decodes: BTreeSet::new(),
             adapters: AdapterSlots::new(limits.max_loras),
+            kept: HashMap::new(),
             stuck: None,
             next_id: 0,
             stats: Stats::default(),
@@ -198,9 +219,11 @@ impl Engine {
         }
         self.schedule(now);
         while let Some(time) = self.next_event().filter(|time| *time <= now) {
+            self.expire(time);
             if let Some((_, id)) = self.prefill.take_if(|(done, _)| *done == time) {
                 self.finish_prefill(time, id);
-            } else if let Some((_, id)) = self.decodes.pop_first() {
+            } else if let Some(&(due, id)) = self.decodes.first().filter(|(due, _)| *due <= time) {
+                self.decodes.remove(&(due, id));
                 self.decode(time, id);
             }
             self.schedule(time);
@@ -214,7 +237,48 @@ impl Engine {
         }
         let prefill = self.prefill.map(|(time, _)| time);
         let decode = self.decodes.first().map(|(time, _)| *time);
-        prefill.into_iter().chain(decode).min()
+        let kept = self.kept.values().map(|(expires, ..)| *expires);
+        prefill.into_iter().chain(decode).chain(kept).min()
+    }
+
+    /// The blocks kept under `name`.
+    pub fn kept(&self, name: &str) -> Option<Kept> {
+        let (_, blocks, tokens) = self.kept.get(name)?;
+        Some(Kept {
+            blocks: blocks.iter().map(|block| block.number()).collect(),
+            tokens: *tokens,
+        })
+    }
+
+    /// Another server has the blocks kept under `name`; how many tokens they hold.
+    pub fn hand_over(&mut self, now: Instant, name: &str) -> Option<usize> {
+        self.advance(now);
+        let (_, blocks, tokens) = self.kept.remove(name)?;
+        self.pool.release(&blocks);
+        self.stats.counters.kv_fetched += 1;
+        self.advance(now);
+        Some(tokens)
+    }
+
+    fn expire(&mut self, time: Instant) {
+        let over =
+            |(_, (expires, ..)): (&String, &(Instant, Vec<BlockId>, usize))| *expires <= time;
+        let names: Vec<String> = self
+            .kept
+            .iter()
+            .filter(|one| over(*one))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in names {
+            if let Some((_, blocks, _)) = self.kept.remove(&name) {
+                self.pool.release(&blocks);
+                self.stats.counters.kv_expired += 1;
+            }
+        }
+    }
+
+    pub fn stats_mut(&mut self) -> &mut Stats {
+        &mut self.stats
     }
 
     /// Forgets the prefix cache; `false` while a request holds blocks.
@@ -331,15 +395,26 @@ impl Engine {
         request.blocks = self.pool.acquire(&hits, fresh)?;
         request.published = hits.len();
         let cached = hits.len() * block_size;
+        let external = match request.job.remote {
+            Remote::Fetched { tokens, .. } if !request.admitted => {
+                tokens.min(length).saturating_sub(cached)
+            }
+            _ => 0,
+        };
         if !std::mem::replace(&mut request.admitted, true) {
             self.stats.counters.prefix_cache_queries += length as u64;
             self.stats.counters.prefix_cache_hits += cached as u64;
             self.stats
                 .queue_time
                 .observe(time.duration_since(request.arrived));
+            self.stats.counters.external_tokens += external as u64;
+            let cached = match request.job.remote {
+                Remote::Fetched { reported, .. } => reported,
+                _ => cached,
+            };
             request.send(OutputEvent::Started { cached });
         }
-        Some(length - cached)
+        Some(length - cached - external)
     }
 
     fn finish_prefill(&mut self, time: Instant, id: RequestId) {
@@ -375,6 +450,21 @@ impl Engine {
         request.tokens.push(Token::of_piece(text));
         request.generated += 1;
         self.stats.counters.generation_tokens += 1;
+        let finished = request.generated >= request.job.max_tokens;
+        if let Remote::Keep(name) = &request.job.remote
+            && finished
+        {
+            let (name, tokens) = (name.clone(), request.job.prompt.len());
+            let blocks = std::mem::take(&mut request.blocks);
+            let expires = time + self.limits.kv_lease;
+            self.stats.counters.kv_kept += 1;
+            if let Some((_, before, _)) = self.kept.insert(name, (expires, blocks, tokens)) {
+                self.pool.release(&before);
+            }
+        }
+        let Some(request) = self.requests.get_mut(&id) else {
+            return;
+        };
         let finish = (request.generated >= request.job.max_tokens).then_some(request.job.finish);
         request.send(OutputEvent::Token { text, finish });
         let Some(finish) = finish else {

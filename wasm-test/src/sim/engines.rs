@@ -8,7 +8,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::sim::config::SimConfig;
 use crate::sim::driver::{EngineHandle, Session};
 use crate::sim::engine::{Busy, Job, Output};
-use crate::sim::stats::{Gauges, Stats};
+use crate::sim::stats::{Counters, Gauges, Stats};
 
 /// Weight of a waiting request against a running one, vLLM's own.
 const WAITING_WEIGHT: u64 = 4;
@@ -68,6 +68,20 @@ impl Engines {
             all &= engine.reset_prefix_cache();
         }
         all
+    }
+
+    /// Hands over the blocks that one of the engines keeps under `name`; how many tokens they hold.
+    pub fn hand_over(&self, name: &str) -> Option<usize> {
+        self.engines
+            .iter()
+            .find_map(|engine| engine.hand_over(name))
+    }
+
+    /// Counts what happens before an engine has a request, at the first one.
+    pub fn count(&self, change: impl FnOnce(&mut Counters)) {
+        if let Some(engine) = self.engines.first() {
+            engine.count(change);
+        }
     }
 
     /// What each engine counted, and its load.

@@ -40,6 +40,10 @@ pub struct Overrides {
     /// The engines take requests and compute nothing. Time stands still for them: when this ends
     /// they go on where they were.
     pub stuck: bool,
+    /// The server knows nothing of other servers, whatever it was started with.
+    pub no_kv_transfer: bool,
+    /// Bytes of white space behind whole answers of generations.
+    pub padding: usize,
 }
 
 /// Which answers are kept back. The engine goes on meanwhile.

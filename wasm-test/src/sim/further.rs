@@ -77,7 +77,7 @@ impl Further {
             };
         }
         let begun = begin(api, Arc::clone(&instance), seq, headers, &asked);
-        let (ask, exchange) = match begun {
+        let (ask, mut exchange) = match begun {
             Ok(begun) => begun,
             Err(error) => return error.into_response(),
         };

@@ -12,7 +12,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::sim::cache::CacheScope;
 use crate::sim::driver::Session;
-use crate::sim::engine::{Finish, Job, Output, OutputEvent};
+use crate::sim::engine::{Finish, Job, Output, OutputEvent, Remote};
 use crate::sim::generator::Answer;
 use crate::sim::instance::{Instance, unix_seconds};
 use crate::sim::observe::LogSeq;
@@ -21,6 +21,7 @@ use crate::sim::openai::request::{Api, Ask, StreamOptions};
 use crate::sim::openai::response::{self, Choice, Envelope};
 use crate::sim::openai::stream::Events;
 use crate::sim::tokenizer::Token;
+use crate::sim::transfer::{self, Params, Transfer};
 
 /// `POST /v1/completions`
 pub async fn completions(
@@ -49,11 +50,21 @@ async fn generate(
     headers: &HeaderMap,
     body: &[u8],
 ) -> Response {
-    let (ask, exchange) = match begin(api, instance, seq, headers, body) {
-        Ok(begun) => begun,
+    let ask = match ask(api, &instance, seq, headers, body) {
+        Ok(ask) => ask,
         Err(error) => return error.into_response(),
     };
     let envelope = envelope(&ask, headers);
+    // Equal ids of clients are told apart.
+    let name = format!("{}-{:08x}", envelope.id, rand::random::<u32>());
+    let begun = match transfer::begin(&instance, &ask.transfer, &name).await {
+        Ok(remote) => submit(instance, seq, headers, &ask, &remote),
+        Err(error) => Err(error),
+    };
+    let exchange = match begun {
+        Ok(exchange) => exchange,
+        Err(error) => return error.into_response(),
+    };
     match ask.stream {
         Some(options) => exchange.streamed(ask, options, envelope),
         None => exchange.whole(&ask, envelope).await,
@@ -68,26 +79,57 @@ pub fn begin(
     headers: &HeaderMap,
     body: &[u8],
 ) -> Result<(Ask, Exchange), ApiError> {
-    let ask = Ask::parse(api, &instance.config, headers, body)?;
+    let ask = ask(api, &instance, LogSeq(seq), headers, body)?;
+    let exchange = submit(instance, LogSeq(seq), headers, &ask, &Remote::None)?;
+    Ok((ask, exchange))
+}
+
+/// Reads a body.
+fn ask(
+    api: Api,
+    instance: &Instance,
+    LogSeq(seq): LogSeq,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<Ask, ApiError> {
+    let mut ask = Ask::parse(api, &instance.config, headers, body)?;
+    if instance.faults.current().no_kv_transfer {
+        ask.transfer = Transfer::None;
+    }
     let prompt_tokens = ask.prompt_tokens();
-    instance
-        .log
-        .update(seq, |entry| entry.prompt_tokens = Some(prompt_tokens));
+    instance.log.update(seq, |entry| {
+        entry.prompt_tokens = Some(prompt_tokens);
+        entry.transfer = ask.transfer.as_str().map(str::to_owned);
+    });
+    Ok(ask)
+}
+
+/// Hands a request's jobs to an engine.
+fn submit(
+    instance: Arc<Instance>,
+    LogSeq(seq): LogSeq,
+    headers: &HeaderMap,
+    ask: &Ask,
+    remote: &Remote,
+) -> Result<Exchange, ApiError> {
     let context = instance.config.context_tokens();
     let rank = rank(headers, instance.engines.all().len())?;
     let submitted = instance
         .engines
-        .submit(rank, |sink| jobs(&ask, context, sink));
+        .submit(rank, |sink| jobs(ask, context, remote, sink));
     let Ok(session) = submitted else {
         return Err(ApiError::busy());
     };
-    let exchange = Exchange {
+    Ok(Exchange {
         instance,
         seq,
         reporter: (ask.prompts.len() - 1) * ask.n,
+        kept_as: match remote {
+            Remote::Keep(name) => Some(name.clone()),
+            Remote::None | Remote::Fetched { .. } => None,
+        },
         session,
-    };
-    Ok((ask, exchange))
+    })
 }
 
 /// The engine that `X-data-parallel-rank` pins; without a number in it, none.
@@ -104,7 +146,7 @@ fn rank(headers: &HeaderMap, engines: usize) -> Result<Option<usize>, ApiError> 
 }
 
 /// One job for each answer to each prompt.
-fn jobs(ask: &Ask, context: usize, sink: &UnboundedSender<Output>) -> Vec<Job> {
+fn jobs(ask: &Ask, context: usize, remote: &Remote, sink: &UnboundedSender<Output>) -> Vec<Job> {
     let scope = CacheScope {
         lora: ask.lora.as_ref().map(|adapter| adapter.name.clone()),
         salt: ask.salt.clone(),
@@ -130,6 +172,7 @@ fn jobs(ask: &Ask, context: usize, sink: &UnboundedSender<Output>) -> Vec<Job> {
             } else {
                 Finish::Length
             },
+            remote: remote.clone(),
             choice,
             sink: sink.clone(),
         }
@@ -164,6 +207,8 @@ pub struct Exchange {
     seq: u64,
     /// The choice whose hit is reported: the last prompt's first.
     reporter: usize,
+    /// The name its blocks are kept under.
+    kept_as: Option<String>,
     session: Session,
 }
 
@@ -181,17 +226,24 @@ impl Exchange {
         Some(output)
     }
 
-    async fn whole(self, ask: &Ask, envelope: Envelope) -> Response {
+    async fn whole(mut self, ask: &Ask, envelope: Envelope) -> Response {
         let block_size = self.instance.config.block_size as usize;
         let (choices, reported) = self.collect(ask).await;
-        match response::body(ask, envelope, choices, reported, block_size) {
-            Ok(body) => ([(CONTENT_TYPE, "application/json")], body).into_response(),
+        let kept = self.kept_as.as_deref().and_then(|name| {
+            let kept = self.session.kept(name)?;
+            Some(Params::new(&self.instance, name, kept, reported))
+        });
+        match response::body(ask, envelope, choices, reported, block_size, kept) {
+            Ok(mut body) => {
+                body.extend(vec![b' '; self.instance.faults.current().padding]);
+                ([(CONTENT_TYPE, "application/json")], body).into_response()
+            }
             Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         }
     }
 
     /// Waits for all answers; also the cached tokens of the last prompt.
-    pub async fn collect(mut self, ask: &Ask) -> (Vec<Choice>, usize) {
+    pub async fn collect(&mut self, ask: &Ask) -> (Vec<Choice>, usize) {
         let mut choices = vec![Choice::default(); ask.prompts.len() * ask.n];
         if ask.echo {
             for (index, choice) in choices.iter_mut().enumerate() {

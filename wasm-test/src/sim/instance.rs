@@ -27,6 +27,8 @@ pub struct Instance {
     pub faults: Faults,
     pub log: Arc<RequestLog>,
     pub responses: ResponseStore,
+    /// Tells this life from others to servers that fetch from it.
+    pub engine_id: String,
     /// Unix seconds.
     pub started: f64,
     scrapes: AtomicU64,
@@ -67,6 +69,7 @@ impl Instance {
             address,
             log,
             responses: ResponseStore::default(),
+            engine_id: format!("{:032x}", rand::random::<u128>()),
             started: unix_seconds(),
             scrapes: AtomicU64::new(0),
             frozen: Mutex::new(None),

@@ -30,6 +30,8 @@ pub struct LogEntry {
     pub prompt_tokens: Option<usize>,
     /// Cached tokens of the last prompt; `None` until its prefill began.
     pub cached_tokens: Option<usize>,
+    /// What its transfer parameters asked for: `keep`, `fetch` or `partial`.
+    pub transfer: Option<String>,
     /// `None` until the answer began.
     pub status: Option<u16>,
 }
@@ -96,6 +98,7 @@ mod tests {
             body_bytes: 0,
             prompt_tokens: None,
             cached_tokens: None,
+            transfer: None,
             status: None,
         }
     }

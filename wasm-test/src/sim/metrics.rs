@@ -29,6 +29,9 @@ pub fn page(
     let ranks: Vec<String> = (0..engines.len()).map(|rank| rank.to_string()).collect();
     load(&mut page, config, &ranks, engines, overrides);
     cache(&mut page, config, &ranks, engines);
+    if config.kv_transfer {
+        transfers(&mut page, config, &ranks, engines);
+    }
     requests(&mut page, config, &ranks, engines);
     histograms(&mut page, config, &ranks, engines);
     cache_config(&mut page, config, &ranks);
@@ -163,6 +166,62 @@ fn cache(page: &mut Page, config: &SimConfig, ranks: &[String], engines: Engines
             .map(|(stats, _)| value(&stats.counters) as f64);
         page.counter(name, help, &borrowed(&by_engine(config, ranks, values)));
     }
+}
+
+const TRANSFER_COUNTERS: [CounterFamily; 4] = [
+    (
+        "vllm:external_prefix_cache_hits",
+        "External prefix cache hits from KV connector cross-instance cache sharing, in terms of \
+         number of cached tokens.",
+        |counters| counters.external_tokens,
+    ),
+    (
+        "vllm:external_prefix_cache_queries",
+        "External prefix cache queries from KV connector cross-instance cache sharing, in terms of \
+         number of queried tokens.",
+        |counters| counters.external_tokens,
+    ),
+    (
+        "vllm:nixl_num_kv_expired_reqs",
+        "Number of requests that had their KV expire. NOTE: This metric is tracked on the P instance.",
+        |counters| counters.kv_expired,
+    ),
+    (
+        "vllm:nixl_num_failed_transfers",
+        "Number of failed NIXL KV Cache transfers, including handshake and notification failures. \
+         NOTE: KV expiry is tracked separately in vllm:nixl_num_kv_expired_reqs.",
+        |counters| counters.kv_failed,
+    ),
+];
+
+/// Where prompt tokens came from.
+const SOURCES: [FinishReason; 3] = [
+    ("local_compute", |counters| {
+        let cached = counters.prefix_cache_hits + counters.external_tokens;
+        counters.prompt_tokens.saturating_sub(cached)
+    }),
+    ("local_cache_hit", |counters| counters.prefix_cache_hits),
+    ("external_kv_transfer", |counters| counters.external_tokens),
+];
+
+fn transfers(page: &mut Page, config: &SimConfig, ranks: &[String], engines: Engines<'_>) {
+    for (name, help, value) in TRANSFER_COUNTERS {
+        let values = engines
+            .iter()
+            .map(|(stats, _)| value(&stats.counters) as f64);
+        page.counter(name, help, &borrowed(&by_engine(config, ranks, values)));
+    }
+    let mut series = Vec::new();
+    for (source, count) in SOURCES {
+        let values = engines
+            .iter()
+            .map(|(stats, _)| count(&stats.counters) as f64);
+        for ([engine, model], value) in by_engine(config, ranks, values) {
+            series.push(([engine, model, ("source", source)], value));
+        }
+    }
+    let help = "Number of prompt tokens by source.";
+    page.counter("vllm:prompt_tokens_by_source", help, &borrowed(&series));
 }
 
 /// A label value and its count.

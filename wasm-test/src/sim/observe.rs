@@ -90,6 +90,7 @@ fn entry(parts: &Parts, body: &Bytes) -> LogEntry {
         body_bytes: body.len(),
         prompt_tokens: None,
         cached_tokens: None,
+        transfer: None,
         status: None,
     }
 }

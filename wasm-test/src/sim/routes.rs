@@ -19,6 +19,7 @@ use crate::sim::generate::{chat_completions, completions};
 use crate::sim::inject::inject;
 use crate::sim::instance::{Instance, unix_seconds};
 use crate::sim::observe::{LogSeq, observe};
+use crate::sim::transfer;
 
 type Shared = State<Arc<Instance>>;
 
@@ -43,6 +44,7 @@ pub fn router(instance: Arc<Instance>) -> Router {
             "/sim/log",
             get(async |State(instance): Shared| Json(instance.log.entries())),
         )
+        .route(transfer::PATH, post(transfer::hand_over))
         .route("/sim/override", post(set_overrides).delete(clear_overrides))
         .method_not_allowed_fallback(async || detail(StatusCode::METHOD_NOT_ALLOWED))
         .fallback(async || detail(StatusCode::NOT_FOUND))

@@ -39,6 +39,18 @@ pub struct Counters {
     pub preemptions: u64,
     /// Times an adapter was loaded for a request that had to wait for that.
     pub adapter_loads: u64,
+    /// Prompt tokens taken over from other servers.
+    pub external_tokens: u64,
+    /// Prompts computed for another server.
+    pub kv_kept: u64,
+    /// Of those, prompts another server has fetched.
+    pub kv_fetched: u64,
+    /// Of those, prompts nobody fetched in time.
+    pub kv_expired: u64,
+    /// Prompts that another server did not hand over.
+    pub kv_failed: u64,
+    /// Requests with transfer parameters that are not whole.
+    pub kv_partial: u64,
 }
 
 impl std::iter::Sum for Counters {
@@ -54,6 +66,12 @@ impl std::iter::Sum for Counters {
             rejected: sum.rejected + one.rejected,
             preemptions: sum.preemptions + one.preemptions,
             adapter_loads: sum.adapter_loads + one.adapter_loads,
+            external_tokens: sum.external_tokens + one.external_tokens,
+            kv_kept: sum.kv_kept + one.kv_kept,
+            kv_fetched: sum.kv_fetched + one.kv_fetched,
+            kv_expired: sum.kv_expired + one.kv_expired,
+            kv_failed: sum.kv_failed + one.kv_failed,
+            kv_partial: sum.kv_partial + one.kv_partial,
         })
     }
 }

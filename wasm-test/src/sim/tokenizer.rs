@@ -50,6 +50,14 @@ pub fn tokenize(text: &str) -> Vec<Token> {
     pieces(text).map(Token::of_piece).collect()
 }
 
+/// The tokens of `text` in a vocabulary of all texts of `bytes` bytes, the last one shorter.
+pub fn cut(text: &str, bytes: u32) -> Vec<Token> {
+    let pieces = text.as_bytes().chunks(bytes.max(1) as usize);
+    pieces
+        .map(|piece| Token::of_piece(&String::from_utf8_lossy(piece)))
+        .collect()
+}
+
 /// Words with the space before them, cut into pieces; every digit, punctuation mark, line break,
 /// further white-space character and non-ASCII character (2–4 bytes) by itself.
 fn pieces(text: &str) -> impl Iterator<Item = &str> {

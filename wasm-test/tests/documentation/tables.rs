@@ -7,7 +7,7 @@ use inline_epp::flow::CONTROL_HEADERS;
 use inline_epp::prefix::BYTES_PER_ENTRY;
 use inline_epp::requesthandling::WINDOW_BYTES;
 use inline_epp::scheduling::{missing_types, plugin_types};
-use inline_epp::telemetry::{Reason, metric};
+use inline_epp::telemetry::{Reason, SplitDecision, metric};
 use serde_json::{Value, json};
 use wasm_test::shapes::SHAPES;
 
@@ -25,6 +25,7 @@ pub fn all() -> Vec<(&'static str, String)> {
         ("control headers", control_headers()),
         ("shapes", shapes()),
         ("reasons", reasons()),
+        ("split decisions", split_decisions()),
         ("metrics", metrics()),
         ("memory", memory()),
     ]
@@ -220,6 +221,24 @@ fn reasons() -> String {
             format!("`{}`", reason.as_str()),
             format!("`{}`", counter.name),
             reason.meaning().to_owned(),
+        ]);
+    }
+    table.text
+}
+
+fn split_decisions() -> String {
+    let mut table = Table::new(&["decision", "modes", "when"]);
+    let is_in = |inline, decision| SplitDecision::of_mode(inline).any(|one| one == decision);
+    for decision in SplitDecision::ALL {
+        let modes = match (is_in(false, decision), is_in(true, decision)) {
+            (true, true) => "all",
+            (true, false) => "`header`",
+            (false, _) => "inline",
+        };
+        table.row(&[
+            format!("`{}`", decision.as_str()),
+            modes.to_owned(),
+            decision.meaning().to_owned(),
         ]);
     }
     table.text

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::flow::Replacement;
+use crate::requesthandling::Edit;
 
 /// Two endpoints; `support` is `billing`, an adapter, or `base`, one to one.
 fn models() -> Router {
@@ -36,8 +37,7 @@ fn a_name_of_ours_is_replaced_by_the_targets() {
     let text = r#"{"prompt":"x","model":"support"}"#;
     let step = announced(&mut models(), text);
     let expected = Replacement {
-        place: 22..31,
-        bytes: br#""billing""#.to_vec(),
+        edits: vec![Edit::new(22..31, r#""billing""#)],
         held: 32,
         headers: vec![
             ("x-llm-d-model-name-rewrite", b"billing".to_vec()),
@@ -98,7 +98,7 @@ fn a_conversation_keeps_its_target() {
                 r#"{{"model":"mixed","messages":[{{"role":"user","content":"{number}"}}{more}]}}"#
             );
             let (_, step) = send(router, "/v1/chat/completions", &text);
-            replacement(&step).unwrap().bytes.clone()
+            replacement(&step).unwrap().edits[0].bytes.clone()
         };
         let first = target(&mut router, "");
         assert_eq!(

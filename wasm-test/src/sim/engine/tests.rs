@@ -27,6 +27,7 @@ impl Bench {
             max_num_seqs,
             max_num_queued_reqs: None,
             max_loras: 1,
+            kv_lease: Duration::from_secs(30),
         };
         let timing = Timing {
             prefill_base: Duration::from_millis(100),
@@ -59,6 +60,7 @@ impl Bench {
             finish: Finish::Length,
             choice: 0,
             sink,
+            remote: Remote::None,
         };
         let ids = self.engine.submit(self.at(at), 0, vec![job])?;
         Ok(Client {

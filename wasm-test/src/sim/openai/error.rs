@@ -43,6 +43,16 @@ impl ApiError {
         }
     }
 
+    /// Something went wrong inside.
+    pub fn internal() -> Self {
+        Self {
+            status: StatusCode::INTERNAL_SERVER_ERROR,
+            kind: "InternalServerError",
+            message: "Internal server error".into(),
+            param: None,
+        }
+    }
+
     /// The body's media type is not JSON.
     pub fn media_type() -> Self {
         Self {

@@ -7,7 +7,8 @@ use crate::sim::adapter::Adapter;
 use crate::sim::config::SimConfig;
 use crate::sim::openai::error::ApiError;
 use crate::sim::template::{Message, render};
-use crate::sim::tokenizer::{Token, tokenize};
+use crate::sim::tokenizer::{Token, cut, tokenize};
+use crate::sim::transfer::Transfer;
 
 /// The two APIs that generate text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub struct Ask {
     pub echo: bool,
     pub return_token_ids: bool,
     pub stream: Option<StreamOptions>,
+    /// Between servers.
+    pub transfer: Transfer,
     /// The body's own `request_id`, which goes before the header's.
     pub request_id: Option<String>,
 }
@@ -79,7 +82,7 @@ impl Ask {
         let stream = fields.stream()?;
         let salt = fields.salt()?;
         let prompts = match api {
-            Api::Completions => fields.prompts()?,
+            Api::Completions => fields.prompts(config.bytes_per_token)?,
             Api::Chat => vec![fields.conversation(&model)?],
         };
         let context = config.context_tokens();
@@ -101,6 +104,11 @@ impl Ask {
             echo: api == Api::Completions && fields.flag("echo"),
             return_token_ids: fields.flag("return_token_ids"),
             stream,
+            transfer: Transfer::parse(
+                fields
+                    .present("kv_transfer_params")
+                    .filter(|_| config.kv_transfer),
+            ),
             request_id: object
                 .get("request_id")
                 .and_then(Value::as_str)
@@ -252,7 +260,8 @@ impl Fields<'_> {
     }
 
     /// A string, a list of strings, a list of token ids or a list of those.
-    fn prompts(&self) -> Result<Vec<Prompt>, ApiError> {
+    fn prompts(&self, token_bytes: Option<u32>) -> Result<Vec<Prompt>, ApiError> {
+        let prompt = |value| prompt(value, token_bytes);
         let prompts = match self.present("prompt") {
             Some(Value::Array(items)) if items.iter().any(|item| !item.is_number()) => {
                 items.iter().map(prompt).collect::<Result<Vec<_>, _>>()?
@@ -302,10 +311,10 @@ impl Fields<'_> {
     }
 }
 
-fn prompt(value: &Value) -> Result<Prompt, ApiError> {
+fn prompt(value: &Value, token_bytes: Option<u32>) -> Result<Prompt, ApiError> {
     match value {
         Value::String(text) => Ok(Prompt {
-            tokens: tokenize(text),
+            tokens: token_bytes.map_or_else(|| tokenize(text), |bytes| cut(text, bytes)),
             text: Some(text.clone()),
         }),
         Value::Array(ids) => {

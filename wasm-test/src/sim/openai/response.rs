@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::sim::engine::Finish;
 use crate::sim::openai::request::{Api, Ask};
 use crate::sim::tokenizer::Token;
+use crate::sim::transfer::Params;
 
 /// A field this server never fills but always writes.
 type Null = Option<()>;
@@ -74,12 +75,12 @@ enum Tail {
         prompt_logprobs: Null,
         prompt_token_ids: Option<Vec<u32>>,
         prompt_text: Null,
-        kv_transfer_params: Null,
+        kv_transfer_params: Option<Params>,
         ec_transfer_params: Null,
         metrics: Null,
     },
     Completion {
-        kv_transfer_params: Null,
+        kv_transfer_params: Option<Params>,
         ec_transfer_params: Null,
         metrics: Null,
     },
@@ -146,6 +147,7 @@ pub fn body(
     choices: Vec<Choice>,
     cached: usize,
     block_size: usize,
+    kv_transfer_params: Option<Params>,
 ) -> serde_json::Result<Vec<u8>> {
     let completion_tokens = choices.iter().map(|choice| choice.token_ids.len()).sum();
     let prompt_tokens = ask.prompt_tokens();
@@ -173,7 +175,7 @@ pub fn body(
                 prompt_logprobs: None,
                 prompt_token_ids: prompt_ids(ask, 0),
                 prompt_text: None,
-                kv_transfer_params: None,
+                kv_transfer_params,
                 ec_transfer_params: None,
                 metrics: None,
             },
@@ -190,7 +192,7 @@ pub fn body(
             system_fingerprint: FINGERPRINT,
             usage,
             tail: Tail::Completion {
-                kv_transfer_params: None,
+                kv_transfer_params,
                 ec_transfer_params: None,
                 metrics: None,
             },
