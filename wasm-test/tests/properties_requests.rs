@@ -299,7 +299,7 @@ proptest! {
         let split = SplitBody::read(Api::Completions, &mut text.as_bytes()).expect("a shared body");
         let mut expected = body.clone();
         let fields = expected.as_object_mut().expect("an object");
-        SERVERS_OWN.iter().for_each(|name| drop(fields.remove(*name)));
+        fields.retain(|name, _| !SERVERS_OWN.contains(&name.as_str()));
         let (before, after) = before_and_after(&text, &split.for_one());
         prop_assert_eq!(&before, &body);
         prop_assert_eq!(&after, &expected);
