@@ -43,7 +43,7 @@ impl BodyChange {
     /// `edits` and the model's, in their order.
     fn with_model(&self, mut edits: Vec<Edit>) -> Vec<Edit> {
         edits.extend(self.model.iter().map(|(edit, _)| edit.clone()));
-        edits.sort_by_key(|edit| edit.place.start);
+        Edit::sort(&mut edits);
         edits
     }
 

@@ -21,6 +21,12 @@ impl Edit {
         Self { place, bytes }
     }
 
+    /// Puts `edits`, which do not overlap, into their order.
+    pub fn sort(edits: &mut [Self]) {
+        // What is put in comes before what is cut out in the same place, in the order given.
+        edits.sort_by_key(|edit| (edit.place.start, edit.place.end));
+    }
+
     /// A body's length after `edits`, which was `length` before.
     pub fn length_after(edits: &[Self], length: usize) -> usize {
         edits.iter().fold(length, |length, edit| {
@@ -76,11 +82,4 @@ pub(super) fn cut<'a>(members: impl Iterator<Item = &'a Member>) -> Vec<Edit> {
         .iter()
         .map(|member| Edit::new(member.value.clone(), "null"));
     cuts.chain(nulls).collect()
-}
-
-/// Puts `edits` into their order.
-pub(super) fn ordered(mut edits: Vec<Edit>) -> Vec<Edit> {
-    // Stable: what is put in stands before what is cut out in the same place.
-    edits.sort_by_key(|edit| edit.place.start);
-    edits
 }

@@ -4,7 +4,7 @@
 
 use super::api::Api;
 use super::body::Body;
-use super::edit::{Edit, cut, ordered};
+use super::edit::{Edit, cut};
 use super::json::{Kind, Member, Members, Reader, Stop};
 
 macro_rules! fields {
@@ -78,11 +78,10 @@ impl SplitBody {
     /// or for what only computing the whole prompt brings up; or its API does not take part.
     pub fn read(api: Api, body: &mut dyn Body) -> Option<Self> {
         let is_chat = match api {
-            Api::Completions => false,
+            Api::Completions | Api::Messages => false,
             Api::ChatCompletions => true,
             Api::Responses
             | Api::Pooling
-            | Api::Messages
             | Api::CountTokens
             | Api::VllmGenerate
             | Api::SglangGenerate => return None,
@@ -192,6 +191,11 @@ pub(super) fn without_servers_own(reader: &mut Reader<'_>) -> Vec<Edit> {
         .iter()
         .filter_map(|&field| members.found.get(field as usize)?.as_ref());
     ordered(cut(own))
+}
+
+fn ordered(mut edits: Vec<Edit>) -> Vec<Edit> {
+    Edit::sort(&mut edits);
+    edits
 }
 
 fn members(reader: &mut Reader<'_>) -> Result<Members<{ NAMES.len() }>, Stop> {

@@ -1,18 +1,16 @@
 //! What a response says of its prompt's length.
 
-use serde::Deserialize;
+use super::json::Reader;
 
 /// Bytes at the end of a response in which its usage is looked for: it comes last, or nearly so.
 pub const USAGE_BYTES: usize = 4_096;
 
 /// In the words of the APIs: the newer ones say input, and Anthropic's leaves out what was cached.
-#[derive(Debug, Deserialize)]
-#[expect(clippy::struct_field_names, reason = "the APIs' names")]
-struct Usage {
-    prompt_tokens: Option<u64>,
-    input_tokens: Option<u64>,
-    cache_read_input_tokens: Option<u64>,
-}
+const NAMES: [&[u8]; 3] = [
+    b"prompt_tokens",
+    b"input_tokens",
+    b"cache_read_input_tokens",
+];
 
 /// Tokens of the prompt, by the last usage in the `end` of a response, JSON or events. How many of
 /// them were cached is not asked: of a prompt that was computed elsewhere, that is the other
@@ -28,13 +26,24 @@ pub fn prompt_tokens(end: &[u8]) -> Option<u64> {
         }
         let value = end.get(at.saturating_add(KEY.len())..)?;
         let value = value.trim_ascii_start().strip_prefix(b":")?;
-        // What follows the object is of no interest.
-        let mut values = serde_json::Deserializer::from_slice(value).into_iter::<Usage>();
-        let usage = values.next()?.ok()?;
-        let uncached = usage.prompt_tokens.or(usage.input_tokens)?;
-        let cached = usage.cache_read_input_tokens.unwrap_or(0);
-        Some(uncached.saturating_add(cached)).filter(|&tokens| tokens > 0)
+        let [prompt, input, cached] = numbers(value)?;
+        let uncached = prompt.or(input)?;
+        Some(uncached.saturating_add(cached.unwrap_or(0))).filter(|&tokens| tokens > 0)
     })
+}
+
+/// The values of [`NAMES`] in the object that `text` begins with; what follows it is of no interest.
+fn numbers(mut text: &[u8]) -> Option<[Option<u64>; 3]> {
+    let mut reader = Reader::new(&mut text, false);
+    let fields = reader.fields(&NAMES).ok()?;
+    Some([0, 1, 2].map(|place| {
+        reader.seek(fields.get(place)?);
+        let mut digits = Vec::new();
+        reader
+            .compact(|piece| digits.extend_from_slice(piece))
+            .ok()?;
+        core::str::from_utf8(&digits).ok()?.parse().ok()
+    }))
 }
 
 #[cfg(test)]

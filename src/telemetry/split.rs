@@ -55,7 +55,7 @@ decisions! {
     NoPrefillEndpoint "no-prefill-endpoint" Every
         "It was worth it, and no prefill endpoint is fit, or it is the decode endpoint itself.";
     NotSplittable "not-splittable" Inline
-        "It was worth it, and the request cannot be shared: several prompts or answers, `echo` or `prompt_logprobs`, an API other than completions and chat, or a body that was not read whole or has more than 16 MiB.";
+        "It was worth it, and the request cannot be shared: several prompts or answers, `echo` or `prompt_logprobs`, an API other than completions, chat and messages, or a body that was not read whole or has more than 16 MiB.";
     PrefillRefused "prefill-refused" Inline
         "The prefill endpoint could not be reached, or its cluster had no room; the decode endpoint did it all.";
     PrefillError "prefill-error" Inline

@@ -454,3 +454,31 @@ async fn splitting_costs_an_exchange_with_a_server_and_little_more() {
     // Two more exchanges: with the prefill server, and of the decode server with it.
     assert!(split_took < plain_took + 3.0 * direct + 5.0, "{ratio:.2}");
 }
+
+/// 320 bytes are 80 tokens of four, and 160 as these servers count.
+#[tokio::test]
+async fn what_answers_say_of_a_models_tokens_decides_about_the_next_prompts() {
+    for stream in [false, true] {
+        let testbed = Testbed::with_servers(2)
+            .split(1, "inline-nixl", 100)
+            .every_server(|config| config.bytes_per_token = Some(2))
+            .start()
+            .await;
+        let mut body = completion(&prompt("first", 320));
+        body["max_tokens"] = json!(40);
+        if stream {
+            body["stream"] = json!(true);
+            body["stream_options"] = json!({"include_usage": true});
+        }
+        assert_eq!(testbed.ask(COMPLETIONS, &body).await.status, 200);
+        assert_eq!(decisions(&testbed, "decode-only").await, Some(1));
+        // It is learned as the stream ends, which may be after its last byte.
+        testbed.nothing_in_flight().await;
+        testbed.complete(&prompt("second", 320)).await;
+        assert_eq!(
+            decisions(&testbed, "prefill-decode").await,
+            Some(1),
+            "{stream}"
+        );
+    }
+}

@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 use wasm_test::check::{Report, check};
+use wasm_test::testbed::split_pool;
 
 const FILTER: &str = "static_resources.listeners[0].filter_chains[0].filters[0].typed_config\
                       .http_filters[0].typed_config.config";
@@ -245,6 +246,27 @@ fn settings_of_the_filter_that_lose_requests_are_warned_of() {
     for (value, found) in [(json!("FAIL_OPEN"), "FAIL_OPEN"), (json!(null), "unset")] {
         let said = format!("{found}, not FAIL_RELOAD");
         costs_one_warning(TO_FILTER, key, value, &format!("{FILTER}.{key}"), &said);
+    }
+}
+
+#[test]
+fn a_cluster_for_prefill_calls_that_is_missing_is_warned_of() {
+    let addresses = [8101, 8102, 8103, 8104].map(|port| format!("127.0.0.1:{port}"));
+    for (cluster, expected) in [("prefill-calls", 1), ("model-servers", 0)] {
+        let mut pool = json!({ "endpoints": addresses });
+        split_pool(1, "inline-nixl", 0)(&mut pool);
+        pool["disaggregation"]["cluster"] = json!(cluster);
+        let keys = ["endpoints", "disaggregation", "endpointPickerConfig"];
+        let paths = keys.map(|key| format!("configuration/value/pools/0/{key}"));
+        let changes: Vec<_> = keys
+            .iter()
+            .zip(&paths)
+            .map(|(key, path)| (TO_FILTER, path.as_str(), pool[key].clone()))
+            .collect();
+        let found = warnings(&changed(&changes));
+        assert_eq!(found.len(), expected, "{found:?}");
+        let said = "pool llama: disaggregation: no cluster prefill-calls";
+        assert!(found.iter().all(|line| line.contains(said)), "{found:?}");
     }
 }
 

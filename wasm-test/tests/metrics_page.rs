@@ -8,23 +8,27 @@ use inline_epp::telemetry::metric::ALL;
 use serde_json::json;
 use wasm_test::envoy::{CANONICAL, Envoy};
 use wasm_test::sim::{Preset, Sim, SimConfig};
+use wasm_test::testbed::split_pool;
 
 /// What Prometheus advises against and this page has: Envoy writes no help texts, and a histogram
 /// of Envoy holds whole numbers, so the unit has to be small.
-const ACCEPTED: [&str; 2] = [
+const ACCEPTED: [&str; 3] = [
     " no help text",
     "epp_scoring_latency_us metric names should not contain abbreviated units",
+    "epp_disagg_prefill_latency_ms metric names should not contain abbreviated units",
 ];
 
-/// Two servers behind the module.
+/// Two servers behind the module, one of which computes prompts for the other.
 async fn start() -> (Envoy, Sim) {
     let config = SimConfig {
         preset: Preset::Instant,
+        kv_transfer: true,
         ..SimConfig::default()
     };
     let sim = Sim::start(&config, 2).await.expect("ports are free");
     let envoy = Envoy::builder(CANONICAL)
         .endpoints(&sim.addresses())
+        .plugin(|plugin| split_pool(1, "inline-nixl", 0)(&mut plugin["pools"][0]))
         .start()
         .await
         .expect("Envoy starts");

@@ -1,7 +1,9 @@
 //! Properties of the body readers: a naive reader says the same of every chat, cut-off bodies give
 //! prefixes, and no bytes harm.
 
-use inline_epp::requesthandling::{Api, ParseError};
+use inline_epp::requesthandling::{
+    Api, Edit, ParseError, Request, SplitBody, prompt_tokens, transfer_params,
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use wasm_test::prompts::Prompts;
@@ -242,6 +244,101 @@ proptest! {
         if let Ok(part) = Prompts::read(Api::ChatCompletions, part, true) {
             let (whole, part) = (whole.joined(), part.joined());
             prop_assert!(whole.starts_with(&part), "{:?} of {:?}", part, whole);
+        }
+    }
+}
+
+/// The body as a server reads it after `edits`, and as it reads it without them.
+fn before_and_after(text: &str, edits: &[Edit]) -> (Value, Value) {
+    let after = Edit::apply(edits, &mut text.as_bytes());
+    assert_eq!(after.len(), Edit::length_after(edits, text.len()));
+    let read = |bytes: &[u8]| serde_json::from_slice(bytes).expect("JSON");
+    (read(text.as_bytes()), read(&after))
+}
+
+/// What servers hand each other.
+const SERVERS_OWN: [&str; 4] = [
+    "kv_transfer_params",
+    "bootstrap_host",
+    "bootstrap_port",
+    "bootstrap_room",
+];
+
+/// A body with some of the members that two servers are told otherwise, among others.
+fn split_body() -> impl Strategy<Value = (Value, String)> {
+    let names = [
+        &SERVERS_OWN[..],
+        &[
+            "max_tokens",
+            "max_completion_tokens",
+            "min_tokens",
+            "stream",
+            "stream_options",
+        ],
+        &["prompt", "model", "x"],
+    ]
+    .concat();
+    let member = (prop::sample::select(names), any_json());
+    let space = prop::sample::select(vec!["", " ", "\n\t"]);
+    (prop::collection::vec(member, 0..10), space).prop_map(|(members, space)| {
+        let body: serde_json::Map<String, Value> = members
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .chain([("prompt".to_owned(), json!("p"))])
+            .collect();
+        let body = Value::Object(body);
+        let text = airy(&body, space);
+        (body, text)
+    })
+}
+
+proptest! {
+    /// Whatever stands around them, only the members in question change.
+    #[test]
+    fn a_split_changes_what_it_must_and_nothing_else((body, text) in split_body()) {
+        let split = SplitBody::read(Api::Completions, &mut text.as_bytes()).expect("a shared body");
+        let mut expected = body.clone();
+        let fields = expected.as_object_mut().expect("an object");
+        fields.retain(|name, _| !SERVERS_OWN.contains(&name.as_str()));
+        let (before, after) = before_and_after(&text, &split.for_one());
+        prop_assert_eq!(&before, &body);
+        prop_assert_eq!(&after, &expected);
+        let mut bytes = text.as_bytes();
+        let mut request = Request::read(Api::Completions, &mut bytes, false).expect("an object");
+        prop_assert_eq!(request.without_servers_own(), split.for_one());
+
+        let params = br#"{"remote_port": 5, "x":[1]}"#;
+        expected["kv_transfer_params"] = json!({"remote_port": 5, "x": [1]});
+        prop_assert_eq!(&before_and_after(&text, &split.for_decode(params)).1, &expected);
+
+        let fields = expected.as_object_mut().expect("an object");
+        fields.remove("stream_options");
+        for name in ["max_completion_tokens", "min_tokens", "stream"] {
+            if let Some(value) = fields.get_mut(name) {
+                *value = if name == "stream" { json!(false) } else { json!(1) };
+            }
+        }
+        expected["max_tokens"] = json!(1);
+        expected["kv_transfer_params"] = json!({"do_remote_decode": true, "do_remote_prefill": false});
+        prop_assert_eq!(&before_and_after(&text, &split.for_prefill()).1, &expected);
+    }
+
+    /// No bytes harm, and what is cut out of a body that is cut off leaves the rest.
+    #[test]
+    fn edits_stay_inside_any_bytes((_, text) in split_body(), noise in any::<Vec<u8>>(), cut in any::<prop::sample::Index>()) {
+        let end = cut.index(text.len() + 1);
+        for bytes in [&noise[..], &text.as_bytes()[..end]] {
+            for cut_off in [false, true] {
+                let mut body = bytes;
+                if let Ok(mut request) = Request::read(Api::Completions, &mut body, cut_off) {
+                    let edits = request.without_servers_own();
+                    prop_assert!(edits.iter().all(|edit| edit.place.end <= bytes.len()));
+                    prop_assert!(edits.windows(2).all(|two| two[0].place.end <= two[1].place.start));
+                }
+            }
+            let _ = SplitBody::read(Api::ChatCompletions, &mut &*bytes);
+            let _ = transfer_params(bytes);
+            let _ = prompt_tokens(bytes);
         }
     }
 }

@@ -47,6 +47,16 @@ fn a_prefill_server_is_asked_for_the_prompt_alone() {
 }
 
 #[test]
+fn what_is_put_in_stands_before_a_first_member_that_is_cut_out() {
+    let text = r#"{"bootstrap_room":5,"prompt":"p"}"#;
+    let body = split(Api::Completions, text).unwrap();
+    assert_eq!(
+        after(text, &body.for_decode(br#"{"a":1}"#)),
+        r#"{"kv_transfer_params":{"a":1},"prompt":"p"}"#
+    );
+}
+
+#[test]
 fn a_decode_server_gets_the_clients_body_and_the_parameters_as_they_came() {
     let text =
         r#"{"prompt":"p","stream":true,"stream_options":{"include_usage":true},"max_tokens":20}"#;
@@ -155,7 +165,7 @@ fn what_two_servers_cannot_share_is_not_split() {
         assert!(split(Api::Completions, &text).is_some(), "{text}");
     }
     for (_, api) in Api::paths() {
-        let takes_part = matches!(api, Api::Completions | Api::ChatCompletions);
+        let takes_part = matches!(api, Api::Completions | Api::ChatCompletions | Api::Messages);
         assert_eq!(
             split(api, r#"{"prompt":"p"}"#).is_some(),
             takes_part,

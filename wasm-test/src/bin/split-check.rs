@@ -34,6 +34,7 @@ async fn main() -> ExitCode {
     check.a_long_new_prompt_is_split().await;
     check.a_repeat_is_not_split().await;
     check.a_stream_is_split().await;
+    check.a_message_is_split().await;
     let params = check.params_of_a_prompt().await;
     check.a_server_that_dies_costs_nothing().await;
     check.a_prompt_that_is_gone_is_computed_again(params).await;
@@ -163,6 +164,19 @@ impl Check {
         );
         assert!(after.taken_over > before.taken_over);
         assert_eq!(self.decisions("prefill-decode").await, 2);
+    }
+
+    async fn a_message_is_split(&self) {
+        let before = self.counted().await;
+        let body = json!({
+            "model": self.arguments.model, "messages": [say("user", &prompt("message", 3_000))],
+            "max_tokens": 8,
+        });
+        let (_, took) = self.ask("/v1/messages", &body).await;
+        let taken_over = self.counted().await.taken_over - before.taken_over;
+        println!("a message, answered in {took:.2?}: {taken_over} tokens handed over");
+        assert!(taken_over > 0);
+        assert_eq!(self.decisions("prefill-decode").await, 3);
     }
 
     /// Has the prefill server compute a prompt that the decode server will ask for too late.

@@ -326,11 +326,7 @@ fn what_cannot_be_shared_goes_to_the_decode_endpoint_with_its_retries() {
     assert_eq!((step.action, call(&step)), (Action::Continue, None));
     assert_eq!(decisions(&step), [SplitDecision::NotSplittable]);
     assert_eq!(in_flight(&router), [1, 0, 0]);
-    let (_, step) = send(
-        &mut router,
-        "/v1/messages",
-        r#"{"messages":[{"role":"user","content":"x"}]}"#,
-    );
+    let (_, step) = send(&mut router, "/v1/responses", r#"{"input":"x"}"#);
     assert_eq!(decisions(&step), [SplitDecision::NotSplittable]);
     let (_, step) = send(&mut router, "/v1/completions", "{}");
     assert_eq!(decisions(&step), [SplitDecision::NoPrompt]);
