@@ -9,7 +9,6 @@ pub mod figures;
 pub mod ideal;
 pub mod options;
 pub mod player;
-pub mod progress;
 pub mod report;
 pub mod run;
 pub mod serve;
@@ -21,8 +20,8 @@ use serde::Serialize;
 pub use options::Options;
 
 use crate::envoy::{AdminError, StartError};
+use crate::progress::Progress;
 use figures::Figures;
-use progress::Progress;
 use run::Routing;
 use workload::{Kind, Workload};
 
@@ -69,7 +68,7 @@ pub enum DemoError {
 pub async fn compare(options: &Options) -> Result<Vec<Comparison>, DemoError> {
     let workloads = [Kind::Distinct, Kind::SharedSystemPrompt].map(|kind| (kind, options));
     let turns = options.turns_in_all() * workloads.len() * 2;
-    let mut progress = Progress::new(turns);
+    let mut progress = Progress::new(turns, "turns");
     let mut comparisons = Vec::new();
     for (kind, options) in workloads {
         let workload = Workload::new(kind, options);

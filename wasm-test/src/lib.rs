@@ -1,10 +1,12 @@
 //! Real components around the module: simulated model servers, a real Envoy and a fake one, the demo.
 
 pub mod artifact;
+pub mod bench;
 pub mod check;
 pub mod demo;
 pub mod envoy;
 pub mod host;
+pub mod progress;
 pub mod prompts;
 mod repository;
 pub mod scenario;

@@ -5,10 +5,10 @@ use std::fmt;
 use super::counters::CacheCounters;
 use super::figures::Figures;
 use super::player::play;
-use super::progress::Progress;
 use super::workload::{Kind, Workload};
 use super::{DemoError, Options, WORKERS};
 use crate::envoy::{CANONICAL, Envoy, NO_FILTER};
+use crate::progress::Progress;
 use crate::sim::Sim;
 use crate::sim::template::Message;
 

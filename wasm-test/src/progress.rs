@@ -1,28 +1,31 @@
-//! How far the demo is: a bar on a terminal, a line every tenth of the way elsewhere.
+//! How far a long run is: a bar on a terminal, a line every tenth of the way elsewhere.
 
 use std::io::{IsTerminal, stderr};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Counts turns on standard error.
+/// Counts steps on standard error.
 #[derive(Debug)]
 pub struct Progress {
     total: usize,
     done: usize,
-    /// What is being played.
+    /// What a step is called, in the plural.
+    unit: &'static str,
+    /// What is being done.
     label: String,
     /// Absent where standard error is no terminal.
     bar: Option<ProgressBar>,
 }
 
 impl Progress {
-    /// Expects `total` turns.
-    pub fn new(total: usize) -> Self {
+    /// Expects `total` steps, called `unit` in the plural.
+    pub fn new(total: usize, unit: &'static str) -> Self {
         Self {
             total,
             done: 0,
+            unit,
             label: String::new(),
-            bar: stderr().is_terminal().then(|| bar(total)),
+            bar: stderr().is_terminal().then(|| bar(total, unit)),
         }
     }
 
@@ -34,7 +37,7 @@ impl Progress {
         }
     }
 
-    /// One more turn is over.
+    /// One more step is over.
     pub fn step(&mut self) {
         let before = self.tenths();
         self.done += 1;
@@ -58,17 +61,22 @@ impl Progress {
 
     fn line(&self) -> String {
         let Self {
-            total, done, label, ..
+            total,
+            done,
+            unit,
+            label,
+            ..
         } = self;
         format!(
-            "{:3} %  {done} of {total} turns; {label}",
+            "{:3} %  {done} of {total} {unit}; {label}",
             self.tenths() * 10
         )
     }
 }
 
-fn bar(total: usize) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} turns, {elapsed}; {msg}");
+fn bar(total: usize, unit: &str) -> ProgressBar {
+    let template = format!("{{bar:40}} {{pos}}/{{len}} {unit}, {{elapsed}}; {{msg}}");
+    let style = ProgressStyle::with_template(&template);
     let bar = ProgressBar::new(total as u64);
     match style {
         Ok(style) => bar.with_style(style),
@@ -85,6 +93,7 @@ mod tests {
         let mut progress = Progress {
             total: 156,
             done: 0,
+            unit: "turns",
             label: "round robin".to_owned(),
             bar: None,
         };

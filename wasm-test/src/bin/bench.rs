@@ -1,0 +1,58 @@
+//! Measures inline-epp; `scripts/bench.sh` builds and runs it.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use wasm_test::bench::machine::Provenance;
+use wasm_test::bench::{BenchError, Run, quality};
+
+/// Measures inline-epp and its peers; results, drawings and the report go to one folder
+#[derive(Debug, Parser)]
+#[command(name = "bench")]
+struct Arguments {
+    #[command(subcommand)]
+    part: Part,
+    /// Folder of results, drawings and report
+    #[arg(long, global = true, default_value = "target/bench")]
+    out: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+enum Part {
+    /// Hit ratio and time to first token, by router and load
+    Quality(quality::Options),
+    /// Every part
+    All(All),
+}
+
+#[derive(Debug, clap::Args)]
+struct All {
+    #[command(flatten)]
+    quality: quality::Options,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(Arguments::parse()).await {
+        Ok(report) => {
+            println!("{}", report.display());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Returns where the report is.
+async fn run(arguments: Arguments) -> Result<PathBuf, BenchError> {
+    let provenance = Provenance::now(std::env::args().skip(1));
+    let run = Run::begin(arguments.out, provenance)?;
+    match arguments.part {
+        Part::Quality(options) | Part::All(All { quality: options }) => {
+            run.keep(quality::measure(&options, &run)?)
+        }
+    }
+}
