@@ -52,7 +52,7 @@ async fn run(arguments: Arguments) -> Result<PathBuf, BenchError> {
     let run = Run::begin(arguments.out, provenance)?;
     match arguments.part {
         Part::Quality(options) | Part::All(All { quality: options }) => {
-            run.keep(quality::measure(&options, &run)?)
+            run.keep(quality::measure(&options, &run).await?)
         }
     }
 }

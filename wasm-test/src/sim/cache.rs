@@ -59,6 +59,11 @@ impl Chain {
         }
     }
 
+    /// What [`Self::extend`] returned last.
+    pub fn hashes(&self) -> &[BlockHash] {
+        &self.hashes
+    }
+
     /// Hashes of the full blocks of `tokens`, which must extend what earlier calls were given.
     pub fn extend(&mut self, tokens: &[Token]) -> &[BlockHash] {
         let done = self.hashes.len() * self.block_size;

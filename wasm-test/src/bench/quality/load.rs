@@ -65,7 +65,7 @@ pub struct Load {
 }
 
 /// What a load is like, whoever routes it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Shape {
     /// How many requests.
     pub requests: usize,
