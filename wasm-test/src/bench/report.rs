@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use super::results::plot_file;
-use super::{BenchError, Figures, Results, quality};
+use super::{BenchError, Figures, Results, calibration, quality};
 
 /// Its file in the run's folder.
 pub const FILE: &str = "report.md";
@@ -17,7 +17,10 @@ pub fn write(folder: &Path) -> Result<String, BenchError> {
 
 /// The sections of all parts that were measured, in the report's order.
 pub fn sections(folder: &Path) -> Result<Vec<String>, BenchError> {
-    let sections = [section::<quality::Quality>(folder)?];
+    let sections = [
+        section::<quality::Quality>(folder)?,
+        section::<calibration::Calibration>(folder)?,
+    ];
     Ok(sections.into_iter().flatten().collect())
 }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use wasm_test::bench::machine::Provenance;
-use wasm_test::bench::{BenchError, Run, quality};
+use wasm_test::bench::{BenchError, Run, calibration, quality};
 
 /// Measures inline-epp and its peers; results, drawings and the report go to one folder
 #[derive(Debug, Parser)]
@@ -22,7 +22,9 @@ struct Arguments {
 enum Part {
     /// Hit ratio and time to first token, by router and load
     Quality(quality::Options),
-    /// Every part
+    /// The simulator against a real vLLM, which must be running; no part of `all`
+    Calibration(calibration::Options),
+    /// Every part that needs nothing but this machine
     All(All),
 }
 
@@ -54,5 +56,6 @@ async fn run(arguments: Arguments) -> Result<PathBuf, BenchError> {
         Part::Quality(options) | Part::All(All { quality: options }) => {
             run.keep(quality::measure(&options, &run).await?)
         }
+        Part::Calibration(options) => run.keep(calibration::measure(&options).await?),
     }
 }
