@@ -15,6 +15,7 @@ pub mod text;
 pub mod trace;
 pub mod verdict;
 
+use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ use super::report::table;
 use super::{BenchError, Figures, Run};
 use crate::progress::Progress;
 use crate::sim::Sim;
-use figures::{LoadFigures, Round, RouterFigures};
+use figures::{Figure, LoadFigures, Round, RouterFigures};
 use load::Load;
 pub use options::Options;
 use options::Setup;
@@ -153,11 +154,9 @@ impl Figures for Quality {
         ));
         for load in &self.loads {
             let rows: Vec<Vec<String>> = load.routers.iter().map(|one| row(load, one)).collect();
-            text.push_str(&format!(
-                "\n### {}\n\n{}",
-                load.kind.name(),
-                table(&HEAD, &rows)
-            ));
+            let table = table(&HEAD, &rows);
+            // Writing to a String cannot fail.
+            let _ = write!(text, "\n### {}\n\n{table}", load.kind.name());
         }
         let verdict = verdict::lines(&self.loads);
         if !verdict.is_empty() {
@@ -215,7 +214,7 @@ fn row(load: &LoadFigures, one: &RouterFigures) -> Vec<String> {
         cells.push(fault);
         return cells;
     }
-    let show = |figure: fn(&Round) -> f64, digits: usize| {
+    let show = |figure: Figure, digits: usize| {
         let spread = one.spread(figure);
         match spread.samples {
             1 => format!("{:.digits$}", spread.median),
@@ -272,7 +271,7 @@ impl Quality {
         )
     }
 
-    fn bars(&self, title: &str, figure: fn(&Round) -> f64) -> Result<String, PlotError> {
+    fn bars(&self, title: &str, figure: Figure) -> Result<String, PlotError> {
         let groups: Vec<&str> = self.loads.iter().map(|load| load.kind.name()).collect();
         let routers = self.loads.first().map_or(&[][..], |load| &load.routers);
         let names: Vec<String> = routers.iter().map(|one| one.router.to_string()).collect();

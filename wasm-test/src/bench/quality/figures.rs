@@ -8,6 +8,9 @@ use super::router::Router;
 use crate::bench::spread::{Spread, mean, quantile};
 use crate::sim::{Sim, SimServer};
 
+/// One figure of a round.
+pub type Figure = fn(&Round) -> f64;
+
 /// All rounds of one load.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LoadFigures {
@@ -133,7 +136,7 @@ impl LoadFigures {
 
     /// How much of the oracle's gain over random choice `router` has, in `figure`; below 0 where it
     /// is worse than random.
-    pub fn gain(&self, router: &RouterFigures, figure: fn(&Round) -> f64) -> Option<f64> {
+    pub fn gain(&self, router: &RouterFigures, figure: Figure) -> Option<f64> {
         let random = self.of(Router::Random)?.spread(figure).median;
         let oracle = self.of(Router::Oracle)?.spread(figure).median;
         let gain = (router.spread(figure).median - random) / (oracle - random);
@@ -143,7 +146,7 @@ impl LoadFigures {
 
 impl RouterFigures {
     /// Median and quartiles of `figure`.
-    pub fn spread(&self, figure: fn(&Round) -> f64) -> Spread {
+    pub fn spread(&self, figure: Figure) -> Spread {
         Spread::of(self.rounds.iter().map(figure))
     }
 

@@ -1,4 +1,4 @@
-//! Routers of other projects, from PyPI, as processes.
+//! Routers of other projects, from `PyPI`, as processes.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -29,7 +29,7 @@ const NEEDED: [&str; 9] = [
 ];
 
 /// How long a router may take to find its servers.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A started process. Dropping it kills it.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ pub async fn start(router: Router, servers: &[SocketAddr]) -> Result<Peer, Bench
     Ok(peer)
 }
 
-/// Whether it lists a model: it then knows its servers.
+/// Whether it says that it is healthy.
 async fn is_ready(peer: &Peer) -> bool {
     let answer = reqwest::get(format!("{}/health", peer.url())).await;
     answer.is_ok_and(|answer| answer.status().is_success())

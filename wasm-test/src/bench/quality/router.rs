@@ -32,11 +32,11 @@ pub enum Router {
     LeastRequest,
     /// Stock Envoy, consistent hash of the first user message.
     RingHash,
-    /// PyPI's sglang-router with `cache_aware`.
+    /// `PyPI`'s sglang-router with `cache_aware`.
     SglangRouter,
-    /// PyPI's smg with `cache_aware`.
+    /// `PyPI`'s smg with `cache_aware`.
     Smg,
-    /// PyPI's vllm-router with `cache_aware`.
+    /// `PyPI`'s vllm-router with `cache_aware`.
     VllmRouter,
     /// The module as shipped.
     Default,

@@ -1,6 +1,6 @@
 //! What the figures say about what was to be reached.
 
-use super::figures::{LoadFigures, Round, RouterFigures};
+use super::figures::{Figure, LoadFigures, RouterFigures};
 use super::load::Kind;
 use super::router::{Family, Router};
 
@@ -27,7 +27,7 @@ pub fn lines(loads: &[LoadFigures]) -> Vec<String> {
 
 /// Whether one preset beats all others in hit ratio, mean and p99.
 fn trace(load: &LoadFigures) -> Option<String> {
-    let figures: [(&str, fn(&Round) -> f64); 3] = [
+    let figures: [(&str, Figure); 3] = [
         ("hit ratio", |one| -one.hit_ratio),
         ("mean TTFT", |one| one.mean_ttft),
         ("p99 TTFT", |one| one.p99_ttft),
@@ -74,7 +74,7 @@ fn trace(load: &LoadFigures) -> Option<String> {
 }
 
 fn no_reuse(load: &LoadFigures) -> Option<String> {
-    let mean: fn(&Round) -> f64 = |one| one.mean_ttft;
+    let mean: Figure = |one| one.mean_ttft;
     let least = load.of(Router::LeastRequest)?.spread(mean).median;
     let ours = load.routers.iter().filter(|one| is(one, Family::InlineEpp));
     let words = ours.map(|one| {
@@ -121,7 +121,7 @@ fn is(figures: &RouterFigures, family: Family) -> bool {
 }
 
 /// The lowest `figure` of Envoy's policies and other routers. One that lost requests is no rival.
-fn best_of_others(load: &LoadFigures, figure: fn(&Round) -> f64) -> Option<f64> {
+fn best_of_others(load: &LoadFigures, figure: Figure) -> Option<f64> {
     let others = load.routers.iter().filter(|one| {
         (is(one, Family::Envoy) || is(one, Family::Peer))
             && one.rounds.iter().all(|round| round.errors == 0)
