@@ -153,7 +153,11 @@ impl Figures for Quality {
             &self.loads.iter().map(load_row).collect::<Vec<_>>(),
         ));
         for load in &self.loads {
-            let rows: Vec<Vec<String>> = load.routers.iter().map(|one| row(load, one)).collect();
+            let played = load.routers.iter().filter(|one| one.is_played());
+            let rows: Vec<Vec<String>> = played.map(|one| row(load, one)).collect();
+            if rows.is_empty() {
+                continue;
+            }
             let table = table(&HEAD, &rows);
             // Writing to a String cannot fail.
             let _ = write!(text, "\n### {}\n\n{table}", load.kind.name());
@@ -223,7 +227,8 @@ fn row(load: &LoadFigures, one: &RouterFigures) -> Vec<String> {
     };
     let gain = |figure| {
         let gain = load.gain(one, figure);
-        gain.map_or_else(|| "–".to_owned(), |gain| format!("{:.0} %", gain * 100.0))
+        let percent = |gain: f64| format!("{} %", (gain * 100.0).round() as i64);
+        gain.map_or_else(|| "–".to_owned(), percent)
     };
     // With nothing to hit, the gain is a quotient of noise.
     let some_hits = load.shape.ideal_hit_ratio > 0.01;
@@ -262,7 +267,7 @@ impl Quality {
             "{servers} simulated servers (an A100 with an 8B model each), played {compression} times as fast as recorded. \
              Each cache holds {cache_blocks} blocks of 512 tokens, {} of the loads' distinct blocks. One token of the \
              servers stands for {} of the trace in prompts, {} in answers. Times are in seconds of the trace. The gain is \
-             0 % for Envoy's random policy and 100 % for the oracle. \"On the way\" is what is not the servers' part of \
+             0 % for Envoy's random policy and 100 % for the oracle, which wants the earliest first token and may pass by hits for it. \"On the way\" is what is not the servers' part of \
              the mean, in real milliseconds. Ring hash goes by a header in which the client sends a hash of the first \
              user message; least request looks at all servers.",
             held.join(", "),

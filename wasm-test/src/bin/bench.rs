@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
 use wasm_test::bench::machine::Provenance;
 use wasm_test::bench::{BenchError, Run, calibration, quality};
 
@@ -36,7 +37,13 @@ struct All {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run(Arguments::parse()).await {
+    let arguments = Arguments::parse();
+    // Ended by its own hand, so that no Envoy and no other router stays behind.
+    let result = tokio::select! {
+        result = run(arguments) => result,
+        () = told_to_end() => return ExitCode::FAILURE,
+    };
+    match result {
         Ok(report) => {
             println!("{}", report.display());
             ExitCode::SUCCESS
@@ -45,6 +52,18 @@ async fn main() -> ExitCode {
             eprintln!("bench: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Waits for SIGINT or SIGTERM.
+async fn told_to_end() {
+    let signals = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
+    let [Ok(mut interrupt), Ok(mut terminate)] = signals else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
     }
 }
 

@@ -145,6 +145,11 @@ impl LoadFigures {
 }
 
 impl RouterFigures {
+    /// Whether there is something to show: figures, or why there are none.
+    pub fn is_played(&self) -> bool {
+        !self.rounds.is_empty() || self.failure.is_some()
+    }
+
     /// Median and quartiles of `figure`.
     pub fn spread(&self, figure: Figure) -> Spread {
         Spread::of(self.rounds.iter().map(figure))

@@ -15,6 +15,9 @@ use crate::sim::Sim;
 /// How long after the last request was due answers are waited for.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// How long a connection may idle: vLLM closes its end after 5 s, and a request sent into that is lost.
+const IDLE: Duration = Duration::from_secs(4);
+
 /// What became of one request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
@@ -39,7 +42,7 @@ pub type Due = (Duration, Arc<Prompt>);
 /// Sends all of them. Every request is in the result; one that was not answered in time as an error.
 pub async fn play(requests: &[Due], target: &Target, mut step: impl FnMut()) -> Vec<Answer> {
     let client = reqwest::Client::builder()
-        .pool_max_idle_per_host(usize::MAX)
+        .pool_idle_timeout(IDLE)
         .no_proxy()
         .build()
         .unwrap_or_default();
