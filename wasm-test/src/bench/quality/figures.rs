@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Quality;
 use super::load::{Kind, Shape};
+use super::options::Setup;
 use super::player::Answer;
 use super::router::Router;
 use crate::bench::spread::{Spread, mean, quantile};
@@ -90,6 +92,23 @@ impl Round {
     }
 }
 
+impl Round {
+    /// Whether the load generator itself did not get the machine.
+    pub fn is_disturbed(&self) -> bool {
+        self.late_p99_ms > DISTURBED_MS
+    }
+
+    /// The one of two in which the load generator was less late.
+    #[must_use]
+    pub fn less_disturbed(self, other: Self) -> Self {
+        if other.late_p99_ms < self.late_p99_ms {
+            other
+        } else {
+            self
+        }
+    }
+}
+
 /// What one server counted.
 struct Served {
     queries: f64,
@@ -128,6 +147,24 @@ impl Served {
 }
 
 impl LoadFigures {
+    /// Takes over the rounds of an `earlier` run of the same load against the same `setup`, but for
+    /// disturbed ones.
+    pub fn take_over(&mut self, setup: &Setup, earlier: &Quality) {
+        let mut loads = earlier.loads.iter();
+        let Some(load) = loads.find(|one| one.kind == self.kind && one.shape.is(&self.shape))
+        else {
+            return;
+        };
+        if *setup != earlier.setup {
+            return;
+        }
+        for one in &mut self.routers {
+            let rounds = load.of(one.router).map_or(&[][..], |other| &other.rounds);
+            let held = rounds.iter().filter(|round| !round.is_disturbed());
+            one.rounds.extend(held.cloned());
+        }
+    }
+
     /// The rounds of `router`, when it has any.
     pub fn of(&self, router: Router) -> Option<&RouterFigures> {
         let mut routers = self.routers.iter();
@@ -168,13 +205,25 @@ impl RouterFigures {
                 first.unwrap_or_default()
             ));
         }
+        let mut faults = Vec::new();
         let way = self.spread(|one| one.on_the_way_ms).median;
-        (way > BEHIND_MS).then(|| format!("behind the clock: {way:.0} ms on the way"))
+        if way > BEHIND_MS {
+            faults.push(format!("behind the clock: {way:.0} ms on the way"));
+        }
+        let late = self.spread(|one| one.late_p99_ms).median;
+        if late > DISTURBED_MS {
+            faults.push(format!("disturbed: requests left up to {late:.0} ms late"));
+        }
+        (!faults.is_empty()).then(|| faults.join("; "))
     }
 }
 
 /// Real milliseconds on the way, on average, from which on a router does not keep up.
 const BEHIND_MS: f64 = 50.0;
+
+/// Real milliseconds that the load generator may be late at the 99th percentile. More, and the
+/// machine had no time for it: the figures say something of the machine.
+const DISTURBED_MS: f64 = 100.0;
 
 #[cfg(test)]
 mod tests {
@@ -234,6 +283,49 @@ mod tests {
             fault.contains("3 without") && fault.contains("status 400"),
             "{fault}"
         );
+    }
+
+    #[test]
+    fn what_was_disturbed_is_not_taken_over() {
+        let setup = Setup {
+            servers: 2,
+            cache_blocks: 500,
+            compression: 20.0,
+            pool: serde_json::Value::default(),
+        };
+        let mut disturbed = figures(Router::Smg, 0.5);
+        disturbed.rounds[0].late_p99_ms = 300.0;
+        assert!(disturbed.fault().expect("it is").contains("300 ms late"));
+        let load = |routers| LoadFigures {
+            kind: Kind::NoReuse,
+            shape: Shape::default(),
+            routers,
+        };
+        let earlier = Quality {
+            setup: setup.clone(),
+            loads: vec![load(vec![figures(Router::Random, 0.2), disturbed])],
+        };
+        let empty = || {
+            let routers = [Router::Random, Router::Smg].map(|router| RouterFigures {
+                rounds: Vec::new(),
+                ..figures(router, 0.0)
+            });
+            load(routers.to_vec())
+        };
+        let taken = |setup: &Setup| {
+            let mut load = empty();
+            load.take_over(setup, &earlier);
+            load.routers
+                .iter()
+                .map(|one| one.rounds.len())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(taken(&setup), [1, 0]);
+        let other = Setup {
+            servers: 3,
+            ..setup
+        };
+        assert_eq!(taken(&other), [0, 0]);
     }
 
     #[tokio::test]

@@ -80,6 +80,16 @@ pub struct Shape {
     pub ideal_hit_ratio: f64,
 }
 
+impl Shape {
+    /// Whether both are of the same load; one may have been rounded on its way through a file.
+    pub fn is(&self, other: &Self) -> bool {
+        let counts = |one: &Self| (one.requests, one.working_set);
+        let measures = |one: &Self| [one.seconds, one.mean_prompt, one.ideal_hit_ratio];
+        let mut both = measures(self).into_iter().zip(measures(other));
+        counts(self) == counts(other) && both.all(|(one, other)| (one - other).abs() < 1e-6)
+    }
+}
+
 impl Load {
     /// What it is like.
     pub fn shape(&self, prompts: &[Prompt], block_size: usize) -> Shape {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::load::{self, BLOCK, Kind, Load};
 use super::router::Router;
@@ -40,6 +41,9 @@ pub struct Options {
     /// Replays of each load through each router, interleaved
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
+    /// Keep what an earlier run with the same sizes left in the folder, but for what was disturbed
+    #[arg(long)]
+    pub resume: bool,
     /// Seed of the synthetic loads
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -47,7 +51,7 @@ pub struct Options {
     pub setup: Setup,
 }
 
-/// The simulated servers.
+/// The simulated servers, and what of the module is not as shipped.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct Setup {
     /// Simulated servers, each an A100 with an 8B model
@@ -59,6 +63,22 @@ pub struct Setup {
     /// How many times faster than recorded the loads are played
     #[arg(long, default_value_t = 20.0, value_parser = positive)]
     pub compression: f64,
+    /// JSON that is merged into the pool of every inline-epp router, such as {"prefix": {"capacityBlocks": 5000}}
+    #[serde(default = "empty")]
+    #[arg(long, value_name = "JSON", default_value = "{}", value_parser = object)]
+    pub pool: Value,
+}
+
+fn empty() -> Value {
+    Value::Object(serde_json::Map::new())
+}
+
+fn object(text: &str) -> Result<Value, String> {
+    match serde_json::from_str(text) {
+        Ok(Value::Object(members)) => Ok(Value::Object(members)),
+        Ok(_) => Err("must be an object".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// Shortest scrape interval of the module.
@@ -142,6 +162,7 @@ mod tests {
             servers: 1,
             cache_blocks: 1000,
             compression: 20.0,
+            pool: Value::default(),
         };
         let config = setup.sim_config();
         // 4,096 tokens of the trace are 1,024 here: 0.9 s on an A100, a twentieth of that here.

@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::options::Setup;
 use super::peer::{self, Peer};
 use crate::bench::BenchError;
 use crate::envoy::{CANONICAL, Envoy, NO_FILTER};
@@ -130,13 +131,10 @@ impl Started {
 }
 
 impl Router {
-    /// Starts it in front of `servers`, whose metrics it scrapes every `interval_ms` milliseconds
-    /// if it scrapes at all.
-    pub async fn start(
-        self,
-        servers: &[SocketAddr],
-        interval_ms: u64,
-    ) -> Result<Started, BenchError> {
+    /// Starts it in front of `servers`. The module scrapes their metrics once a second of the
+    /// load's time, and has what `setup` merges into its pool.
+    pub async fn start(self, servers: &[SocketAddr], setup: &Setup) -> Result<Started, BenchError> {
+        let (interval_ms, further) = (setup.interval_ms(), setup.pool.clone());
         let builder = match self.family() {
             Family::Oracle => return Ok(Started::Oracle),
             Family::Peer => return Ok(Started::Peer(peer::start(self, servers).await?)),
@@ -148,6 +146,7 @@ impl Router {
                     Some(preset) => pool["scoring"]["preset"] = preset.into(),
                     None => pool["endpointPickerConfig"] = llm_d(),
                 }
+                merge(pool, &further);
             }),
         };
         let envoy = builder
@@ -189,6 +188,18 @@ impl Router {
     }
 }
 
+/// Puts `further` into `value`, objects member by member.
+fn merge(value: &mut Value, further: &Value) {
+    match further {
+        Value::Object(members) => {
+            for (name, member) in members {
+                merge(&mut value[name.as_str()], member);
+            }
+        }
+        other => *value = other.clone(),
+    }
+}
+
 /// llm-d's default profile, as its users paste it.
 fn llm_d() -> Value {
     let scorers = [
@@ -217,6 +228,16 @@ fn llm_d() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_merged_replaces_what_is_there_and_nothing_beside_it() {
+        let mut pool = json!({"name": "a", "prefix": {"blockTokens": 64}});
+        merge(&mut pool, &json!({"prefix": {"capacityBlocks": 5000}}));
+        let expected = json!({"name": "a", "prefix": {"blockTokens": 64, "capacityBlocks": 5000}});
+        assert_eq!(pool, expected);
+        merge(&mut pool, &json!({}));
+        assert_eq!(pool, expected);
+    }
 
     #[test]
     fn presets_are_named_as_in_the_configuration() {
