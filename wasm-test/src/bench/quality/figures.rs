@@ -148,7 +148,7 @@ impl Served {
 
 impl LoadFigures {
     /// Takes over the rounds of an `earlier` run of the same load against the same `setup`, but for
-    /// disturbed ones.
+    /// those that were disturbed or behind the clock: the machine may have been the reason.
     pub fn take_over(&mut self, setup: &Setup, earlier: &Quality) {
         let mut loads = earlier.loads.iter();
         let Some(load) = loads.find(|one| one.kind == self.kind && one.shape.is(&self.shape))
@@ -160,7 +160,9 @@ impl LoadFigures {
         }
         for one in &mut self.routers {
             let rounds = load.of(one.router).map_or(&[][..], |other| &other.rounds);
-            let held = rounds.iter().filter(|round| !round.is_disturbed());
+            let held = rounds
+                .iter()
+                .filter(|round| !round.is_disturbed() && round.on_the_way_ms <= BEHIND_MS);
             one.rounds.extend(held.cloned());
         }
     }
@@ -293,6 +295,8 @@ mod tests {
             compression: 20.0,
             pool: serde_json::Value::default(),
         };
+        let mut behind = figures(Router::VllmRouter, 0.5);
+        behind.rounds[0].on_the_way_ms = 90.0;
         let mut disturbed = figures(Router::Smg, 0.5);
         disturbed.rounds[0].late_p99_ms = 300.0;
         assert!(disturbed.fault().expect("it is").contains("300 ms late"));
@@ -303,10 +307,11 @@ mod tests {
         };
         let earlier = Quality {
             setup: setup.clone(),
-            loads: vec![load(vec![figures(Router::Random, 0.2), disturbed])],
+            loads: vec![load(vec![figures(Router::Random, 0.2), disturbed, behind])],
         };
         let empty = || {
-            let routers = [Router::Random, Router::Smg].map(|router| RouterFigures {
+            let routers = [Router::Random, Router::Smg, Router::VllmRouter];
+            let routers = routers.map(|router| RouterFigures {
                 rounds: Vec::new(),
                 ..figures(router, 0.0)
             });
@@ -320,12 +325,12 @@ mod tests {
                 .map(|one| one.rounds.len())
                 .collect::<Vec<_>>()
         };
-        assert_eq!(taken(&setup), [1, 0]);
+        assert_eq!(taken(&setup), [1, 0, 0]);
         let other = Setup {
             servers: 3,
             ..setup
         };
-        assert_eq!(taken(&other), [0, 0]);
+        assert_eq!(taken(&other), [0, 0, 0]);
     }
 
     #[tokio::test]

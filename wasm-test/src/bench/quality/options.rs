@@ -41,7 +41,7 @@ pub struct Options {
     /// Replays of each load through each router, interleaved
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
-    /// Keep what an earlier run with the same sizes left in the folder, but for what was disturbed
+    /// Keep what an earlier run with the same sizes left in the folder, but for what was late or behind
     #[arg(long)]
     pub resume: bool,
     /// Seed of the synthetic loads
