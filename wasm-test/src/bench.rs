@@ -5,6 +5,7 @@
 //! [`report::sections`] and in `src/bin/bench.rs`. Everything else is shared: [`Run`] has the
 //! folder and says who measured what where, [`spread`] the statistics, [`plot`] the drawings.
 
+pub mod calibration;
 pub mod latency;
 pub mod machine;
 pub mod overhead;

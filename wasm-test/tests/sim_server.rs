@@ -381,3 +381,30 @@ async fn sixty_four_servers_answer_and_share_nothing() {
         assert_eq!(server.state().counters.generation_tokens, 5);
     }
 }
+
+#[tokio::test]
+async fn rendering_tells_the_tokens_that_the_prompt_is_counted_as() {
+    let sim = start(&instant()).await;
+    let chat = json!({"model": "sim-model", "max_tokens": 1, "messages": [
+        {"role": "system", "content": "keep answers short"}, {"role": "user", "content": "hi"},
+    ]});
+    let json = async |path: &str, body: &Value| {
+        let answer = post(&sim[0], path, body).await.expect("an answer");
+        answer.json::<Value>().await.expect("JSON")
+    };
+    let answer = json("/v1/chat/completions", &chat).await;
+    let rendered = json("/v1/chat/completions/render", &chat).await;
+    let count = rendered["token_ids"].as_array().map(Vec::len);
+    assert_eq!(
+        count.map(|count| json!(count)),
+        Some(answer["usage"]["prompt_tokens"].clone())
+    );
+
+    let two = json!({"model": "sim-model", "prompt": [[5, 6, 7], [8]]});
+    let rendered = json("/v1/completions/render", &two).await;
+    let ids = |at: usize| rendered[at]["token_ids"].clone();
+    assert_eq!([ids(0), ids(1)], [json!([5, 6, 7]), json!([8])]);
+    let unknown = json!({"model": "nobody", "prompt": "hi"});
+    let refused = post(&sim[0], "/v1/completions/render", &unknown).await;
+    assert_eq!(refused.expect("an answer").status(), StatusCode::NOT_FOUND);
+}

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use super::results::plot_file;
-use super::{BenchError, Figures, Results, overhead, quality, scale};
+use super::{BenchError, Figures, Results, calibration, overhead, quality, scale};
 
 /// Its file in the run's folder.
 pub const FILE: &str = "report.md";
@@ -21,6 +21,7 @@ pub fn sections(folder: &Path) -> Result<Vec<String>, BenchError> {
         section::<overhead::Overhead>(folder)?,
         section::<scale::ScaleFigures>(folder)?,
         section::<quality::Quality>(folder)?,
+        section::<calibration::Calibration>(folder)?,
     ];
     Ok(sections.into_iter().flatten().collect())
 }

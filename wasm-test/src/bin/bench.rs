@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
 use wasm_test::bench::machine::Provenance;
 use wasm_test::bench::overhead::ext_proc;
-use wasm_test::bench::{BenchError, Run, overhead, quality, scale};
+use wasm_test::bench::{BenchError, Run, calibration, overhead, quality, scale};
 
 /// Measures inline-epp and its peers; results, drawings and the report go to one folder
 #[derive(Debug, Parser)]
@@ -27,7 +28,9 @@ enum Part {
     Overhead(overhead::Options),
     /// How the cost of a decision grows with prompt, endpoints, index and workers
     Scale(scale::Options),
-    /// Every part
+    /// The simulator against a real vLLM, which must be running; no part of `all`
+    Calibration(calibration::Options),
+    /// Every part that needs nothing but this machine
     All(All),
     /// The do-nothing `ext_proc` service, which `overhead` starts
     #[command(hide = true)]
@@ -51,7 +54,13 @@ struct All {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run(Arguments::parse()).await {
+    let arguments = Arguments::parse();
+    // Ended by its own hand, so that no Envoy and no other router stays behind.
+    let result = tokio::select! {
+        result = run(arguments) => result,
+        () = told_to_end() => return ExitCode::FAILURE,
+    };
+    match result {
         Ok(report) => {
             println!("{}", report.display());
             ExitCode::SUCCESS
@@ -63,12 +72,24 @@ async fn main() -> ExitCode {
     }
 }
 
+/// Waits for SIGINT or SIGTERM.
+async fn told_to_end() {
+    let signals = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
+    let [Ok(mut interrupt), Ok(mut terminate)] = signals else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
 /// Returns where the report is.
 async fn run(arguments: Arguments) -> Result<PathBuf, BenchError> {
     let provenance = Provenance::now(std::env::args().skip(1));
     let run = Run::begin(arguments.out, provenance)?;
     match arguments.part {
-        Part::Quality(options) => run.keep(quality::measure(&options, &run)?),
+        Part::Quality(options) => run.keep(quality::measure(&options, &run).await?),
         Part::Overhead(options) => run.keep(overhead::measure(&options, &run).await?),
         Part::Scale(options) => run.keep(scale::measure(&options, &run).await?),
         Part::All(All {
@@ -78,8 +99,9 @@ async fn run(arguments: Arguments) -> Result<PathBuf, BenchError> {
         }) => {
             run.keep(overhead::measure(&overhead, &run).await?)?;
             run.keep(scale::measure(&scale, &run).await?)?;
-            run.keep(quality::measure(&quality, &run)?)
+            run.keep(quality::measure(&quality, &run).await?)
         }
+        Part::Calibration(options) => run.keep(calibration::measure(&options).await?),
         Part::ExtProc { header, endpoint } => match ext_proc::run(&header, &endpoint).await? {},
     }
 }

@@ -14,7 +14,7 @@ pub(crate) fn sum(text: &str, name: &str, labels: &[(&str, &str)]) -> Option<f64
 }
 
 /// The labels and values of the series of `text` that are called `name`, in their order.
-pub(super) fn series(text: &str, name: &str) -> Vec<Series> {
+pub(crate) fn series(text: &str, name: &str) -> Vec<Series> {
     let samples = text.lines().filter_map(parse);
     samples
         .filter(|sample| sample.name == name)

@@ -64,6 +64,9 @@ pub struct SimConfig {
     /// Milliseconds an idle connection is kept open; vLLM's own default is 5 s
     #[arg(long, default_value_t = 5000)]
     pub keep_alive_ms: u64,
+    /// Delays in the place of the preset's; not scaled
+    #[arg(skip)]
+    pub custom_timing: Option<Timing>,
 }
 
 pub(crate) fn positive(text: &str) -> Result<f64, String> {
@@ -94,6 +97,7 @@ impl Default for SimConfig {
             kv_lease_ms: 30_000,
             loading_ms: 0,
             keep_alive_ms: 5000,
+            custom_timing: None,
         }
     }
 }
@@ -107,7 +111,8 @@ impl SimConfig {
     }
 
     pub fn timing(&self) -> Timing {
-        self.preset.timing(self.time_scale)
+        let preset = || self.preset.timing(self.time_scale);
+        self.custom_timing.unwrap_or_else(preset)
     }
 
     pub fn keep_alive(&self) -> Duration {

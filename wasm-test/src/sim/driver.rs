@@ -6,8 +6,9 @@ use std::time::Instant;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use crate::sim::cache::BlockHash;
 use crate::sim::config::SimConfig;
-use crate::sim::engine::{Busy, Engine, Job, Limits, Output, RequestId};
+use crate::sim::engine::{Busy, Engine, Job, Limits, Outlook, Output, RequestId};
 use crate::sim::stats::{Counters, Gauges, Stats};
 use crate::sim::transfer::Kept;
 
@@ -104,6 +105,11 @@ impl EngineHandle {
     pub fn observe(&self) -> (Stats, Gauges) {
         let engine = self.current();
         (engine.stats().clone(), engine.gauges())
+    }
+
+    /// See [`Engine::outlook`].
+    pub fn outlook(&self, hashes: &[BlockHash], tokens: usize) -> Outlook {
+        self.lock().outlook(Instant::now(), hashes, tokens)
     }
 
     pub fn gauges(&self) -> Gauges {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::sim::cache::{BlockId, BlockPool, CacheScope, Chain};
+use crate::sim::cache::{BlockHash, BlockId, BlockPool, CacheScope, Chain};
 use crate::sim::generator::Answer;
 use crate::sim::preset::Timing;
 use crate::sim::stats::{Gauges, Stats};
@@ -111,6 +111,8 @@ struct Request {
     /// The prompt and every token generated; the KV of the newest one is not computed yet.
     tokens: Vec<Token>,
     generated: usize,
+    /// Tokens that looked uncached when it came.
+    expected: usize,
     /// Whether it ever had its blocks; a preempted request is not counted again.
     admitted: bool,
     blocks: Vec<BlockId>,
@@ -139,6 +141,16 @@ pub struct Engine {
     stuck: Option<Instant>,
     next_id: u64,
     stats: Stats,
+}
+
+/// What a prompt would meet that came now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outlook {
+    /// Until its prefill begins, if the requests before it are computed as they look now and there
+    /// is room for all.
+    pub wait: Duration,
+    /// The prefill itself.
+    pub prefill: Duration,
 }
 
 /// The queue is full; vLLM answers 503.
@@ -286,6 +298,21 @@ impl Engine {
         self.pool.reset()
     }
 
+    /// What a prompt of `tokens` tokens with these block hashes would meet. What it shares with a
+    /// request before it counts as cached: it will be by then.
+    pub fn outlook(&mut self, now: Instant, hashes: &[BlockHash], tokens: usize) -> Outlook {
+        self.advance(now);
+        let waiting = self.waiting.iter().filter_map(|id| self.requests.get(id));
+        let ahead = waiting.map(|request| self.timing.prefill(request.expected));
+        let current = self
+            .prefill
+            .map(|(done, _)| done.saturating_duration_since(now));
+        Outlook {
+            wait: current.into_iter().chain(ahead).sum(),
+            prefill: self.timing.prefill(self.expected(hashes, tokens)),
+        }
+    }
+
     pub fn stats(&self) -> &Stats {
         &self.stats
     }
@@ -303,11 +330,14 @@ impl Engine {
     fn enqueue(&mut self, now: Instant, job: Job) -> RequestId {
         let id = RequestId(self.next_id);
         self.next_id += 1;
+        let mut chain = Chain::new(&job.scope, self.limits.block_size);
+        let expected = self.expected(chain.extend(&job.prompt), job.prompt.len());
         let request = Request {
             arrived: now,
-            chain: Chain::new(&job.scope, self.limits.block_size),
+            chain,
             tokens: job.prompt.clone(),
             generated: 0,
+            expected,
             admitted: false,
             blocks: Vec::new(),
             published: 0,
@@ -316,6 +346,20 @@ impl Engine {
         self.requests.insert(id, request);
         self.waiting.push_back(id);
         id
+    }
+
+    /// Tokens of a prompt that are neither cached nor about to be, as part of a request before it.
+    fn expected(&self, hashes: &[BlockHash], tokens: usize) -> usize {
+        let block_size = self.limits.block_size;
+        let usable = &hashes[..hashes.len().min(tokens.saturating_sub(1) / block_size)];
+        let cached = self.pool.longest_prefix(usable).len();
+        let current = self.prefill.iter().map(|(_, id)| id);
+        let ahead = current.chain(&self.waiting);
+        let shared = ahead.filter_map(|id| self.requests.get(id)).map(|request| {
+            let both = usable.iter().zip(request.chain.hashes());
+            both.take_while(|(one, other)| one == other).count()
+        });
+        tokens - shared.max().unwrap_or(0).max(cached) * block_size
     }
 
     /// Puts the head of the queue on the GPU if it is idle. Later requests overtake only those that

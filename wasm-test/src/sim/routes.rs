@@ -19,6 +19,7 @@ use crate::sim::generate::{chat_completions, completions};
 use crate::sim::inject::inject;
 use crate::sim::instance::{Instance, unix_seconds};
 use crate::sim::observe::{LogSeq, observe};
+use crate::sim::openai::request::{Api, Ask};
 use crate::sim::transfer;
 
 type Shared = State<Arc<Instance>>;
@@ -59,6 +60,8 @@ fn generations(instance: &Arc<Instance>) -> Router<Arc<Instance>> {
     Router::new()
         .route("/v1/completions", post(completions))
         .route("/v1/chat/completions", post(chat_completions))
+        .route("/v1/completions/render", render(Api::Completions))
+        .route("/v1/chat/completions/render", render(Api::Chat))
         .route("/v1/responses", further(Further::Responses))
         .route("/v1/messages", further(Further::Messages))
         .route("/v1/messages/count_tokens", further(Further::CountTokens))
@@ -75,6 +78,28 @@ fn further(api: Further) -> MethodRouter<Arc<Instance>> {
                     Extension(seq): Extension<LogSeq>,
                     headers: HeaderMap,
                     body: Bytes| api.answer(instance, seq, &headers, &body).await,
+    )
+}
+
+/// A route that tells the tokens of a prompt, as vLLM does with `--enable-scale-out`: one object
+/// for a chat, a list for completions.
+fn render(api: Api) -> MethodRouter<Arc<Instance>> {
+    post(
+        async move |State(instance): Shared, headers: HeaderMap, body: Bytes| {
+            let ask = match Ask::parse(api, &instance.config, &headers, &body) {
+                Ok(ask) => ask,
+                Err(error) => return error.into_response(),
+            };
+            let rendered = ask.prompts.iter().map(|prompt| {
+                let ids: Vec<u32> = prompt.tokens.iter().map(|token| token.id()).collect();
+                json!({"token_ids": ids, "model": ask.model, "cache_salt": ask.salt})
+            });
+            let mut rendered: Vec<Value> = rendered.collect();
+            match api {
+                Api::Completions => Json(Value::Array(rendered)).into_response(),
+                Api::Chat => Json(rendered.pop()).into_response(),
+            }
+        },
     )
 }
 

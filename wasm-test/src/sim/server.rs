@@ -8,11 +8,14 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::sim::cache::BlockHash;
 use crate::sim::config::SimConfig;
 use crate::sim::connection::{reserve, serve};
+use crate::sim::engine::Outlook;
 use crate::sim::faults::Overrides;
 use crate::sim::instance::{Instance, State};
 use crate::sim::log::{LogEntry, RequestLog};
+use crate::sim::stats::Stats;
 
 /// Simulated servers that share a configuration. Dropping it kills them all.
 #[derive(Debug)]
@@ -137,6 +140,22 @@ impl SimServer {
     /// Counters, gauges and overrides, read directly.
     pub fn state(&self) -> State {
         self.instance().state()
+    }
+
+    /// What a prompt with these block hashes and tokens would meet at each engine. No real server
+    /// tells; it is for routers that are to know everything.
+    pub fn outlooks(&self, hashes: &[BlockHash], tokens: usize) -> Vec<Outlook> {
+        let instance = self.instance();
+        let engines = instance.engines.all().iter();
+        engines
+            .map(|engine| engine.outlook(hashes, tokens))
+            .collect()
+    }
+
+    /// What each engine has counted in this life.
+    pub fn stats(&self) -> Vec<Stats> {
+        let observed = self.instance().engines.observe();
+        observed.into_iter().map(|(stats, _)| stats).collect()
     }
 
     /// The last requests of all its lives, oldest first.

@@ -65,7 +65,7 @@ pub struct Load {
 }
 
 /// What a load is like, whoever routes it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Shape {
     /// How many requests.
     pub requests: usize,
@@ -78,6 +78,16 @@ pub struct Shape {
     /// Hit ratio of one cache that holds everything, in the simulated servers' blocks: no routing
     /// can do better.
     pub ideal_hit_ratio: f64,
+}
+
+impl Shape {
+    /// Whether both are of the same load; one may have been rounded on its way through a file.
+    pub fn is(&self, other: &Self) -> bool {
+        let counts = |one: &Self| (one.requests, one.working_set);
+        let measures = |one: &Self| [one.seconds, one.mean_prompt, one.ideal_hit_ratio];
+        let mut both = measures(self).into_iter().zip(measures(other));
+        counts(self) == counts(other) && both.all(|(one, other)| (one - other).abs() < 1e-6)
+    }
 }
 
 impl Load {

@@ -398,3 +398,23 @@ fn a_stuck_engine_takes_requests_and_goes_on_where_it_was() {
     bench.advance(10_245);
     assert_eq!(second.answer().0.len(), 1);
 }
+
+#[test]
+fn the_outlook_counts_what_is_ahead_and_what_will_be_cached_by_then() {
+    let mut bench = Bench::new(64, 8);
+    let first = prompt(0, 40);
+    let _first = bench.submit(0, &first, 1);
+    let _second = bench.submit(10, &prompt(1_000, 20), 1);
+    let outlook = |bench: &mut Bench, at, prompt: &[Token]| {
+        let mut chain = Chain::new(&CacheScope::default(), BLOCK);
+        let hashes = chain.extend(prompt).to_vec();
+        let outlook = bench.engine.outlook(bench.at(at), &hashes, prompt.len());
+        (outlook.wait.as_millis(), outlook.prefill.as_millis())
+    };
+    // 90 ms of the first prefill are left, then 120 ms of the second.
+    assert_eq!(outlook(&mut bench, 50, &prompt(9_000, 12)), (210, 112));
+    // The first one's 40 tokens are not cached yet and will be.
+    assert_eq!(outlook(&mut bench, 50, &prompt(0, 48)), (210, 108));
+    assert_eq!(outlook(&mut bench, 500, &prompt(0, 48)), (0, 108));
+    assert_eq!(outlook(&mut bench, 500, &prompt(0, 40)), (0, 104));
+}
