@@ -32,9 +32,10 @@ async fn ask_for(testbed: &Testbed, model: &str) -> Answer {
 }
 
 /// Whether any request brings it forth. Adapters' names come with requests for adapters:
-/// `e2e_adapters` shows that metric.
+/// `e2e_adapters` shows that metric. Those of splits are there in pools that may split: `e2e_split`
+/// and `metrics_page` show them.
 fn of_any_traffic(metric: &Metric) -> bool {
-    !metric.labels.contains(&"adapter")
+    !metric.labels.contains(&"adapter") && !metric.name.starts_with("epp_disagg_")
 }
 
 /// Model labels and counts of all decisions, sorted.
@@ -93,10 +94,7 @@ async fn every_exported_metric_of_the_module_is_a_documented_one() {
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE epp_"));
     let exported: Vec<String> = types.map(|line| format!("epp_{line}")).collect();
-    // Adapters' names come with traffic of their own: `e2e_adapters` shows that one.
-    let shown = ALL
-        .iter()
-        .filter(|metric| !metric.labels.contains(&"adapter"));
+    let shown = ALL.iter().filter(|metric| of_any_traffic(metric));
     assert_eq!(exported.len(), shown.clone().count(), "{exported:?}");
     for metric in shown {
         let kind = match metric.kind {
