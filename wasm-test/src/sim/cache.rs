@@ -2,7 +2,8 @@
 //!
 //! The rules are vLLM's (v1): only full blocks are shared; a block in use is never evicted; blocks
 //! that nobody uses stay cached until their turn in the free queue, where a request's blocks stand
-//! tail first, so a prefix outlives what follows it.
+//! tail first, so a prefix outlives what follows it. Blocks that nobody can hit, as they were never
+//! full, are taken before all others.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -85,7 +86,7 @@ struct Block {
     references: usize,
     hash: Option<BlockHash>,
     /// Key in the free queue while nobody uses the block.
-    queued: Option<u64>,
+    queued: Option<i64>,
 }
 
 /// All blocks of one engine.
@@ -93,8 +94,10 @@ struct Block {
 pub struct BlockPool {
     blocks: Vec<Block>,
     /// Free queue: the lowest key is evicted first.
-    free: BTreeMap<u64, BlockId>,
-    next_key: u64,
+    free: BTreeMap<i64, BlockId>,
+    /// Of the next block at the queue's end; of the next one at its front.
+    last_key: i64,
+    first_key: i64,
     /// Every copy of a hash, oldest first: a recomputed block is a further copy, not a new entry.
     cached: HashMap<BlockHash, Vec<BlockId>>,
 }
@@ -105,7 +108,8 @@ impl BlockPool {
         let mut pool = Self {
             blocks: vec![Block::default(); num_gpu_blocks.saturating_sub(1)],
             free: BTreeMap::new(),
-            next_key: 0,
+            last_key: 0,
+            first_key: -1,
             cached: HashMap::new(),
         };
         for index in 0..pool.blocks.len() {
@@ -172,14 +176,24 @@ impl BlockPool {
         }
     }
 
-    /// Gives a request's blocks back, the last block first.
+    /// Gives a request's blocks back, the last block first; those without a hash to the front.
     pub fn release(&mut self, held: &[BlockId]) {
-        for id in held.iter().rev() {
-            let block = &mut self.blocks[id.0];
-            block.references -= 1;
-            if block.references == 0 {
-                self.queue(*id);
-            }
+        for id in held {
+            self.blocks[id.0].references -= 1;
+        }
+        let unused = |id: &&BlockId| self.blocks[id.0].references == 0;
+        let unused: Vec<BlockId> = held.iter().filter(unused).copied().collect();
+        let (cached, blank): (Vec<BlockId>, Vec<BlockId>) = unused
+            .into_iter()
+            .partition(|id| self.blocks[id.0].hash.is_some());
+        for id in cached.into_iter().rev() {
+            self.queue(id);
+        }
+        // In this order the last block of a request ends up in front.
+        for id in blank {
+            self.blocks[id.0].queued = Some(self.first_key);
+            self.free.insert(self.first_key, id);
+            self.first_key -= 1;
         }
     }
 
@@ -196,9 +210,9 @@ impl BlockPool {
     }
 
     fn queue(&mut self, id: BlockId) {
-        self.blocks[id.0].queued = Some(self.next_key);
-        self.free.insert(self.next_key, id);
-        self.next_key += 1;
+        self.blocks[id.0].queued = Some(self.last_key);
+        self.free.insert(self.last_key, id);
+        self.last_key += 1;
     }
 
     fn evict_oldest(&mut self) -> Option<BlockId> {

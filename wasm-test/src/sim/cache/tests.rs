@@ -172,3 +172,20 @@ fn reset_is_refused_while_a_block_is_in_use() {
     assert_eq!(pool.cached(), 0);
     assert!(pool.longest_prefix(&chain).is_empty());
 }
+
+#[test]
+fn a_block_that_was_never_full_is_taken_before_every_cached_one() {
+    let scope = CacheScope::default();
+    let mut pool = BlockPool::new(1 + 4);
+    let first = hashes(&scope, &tokens(0..8));
+    // Two full blocks and the beginning of a third.
+    let held = pool.acquire(&[], 3).expect("fits");
+    pool.publish(held[0], first[0]);
+    pool.publish(held[1], first[1]);
+    pool.release(&held);
+    // The third, the one nobody had yet: both full ones stay.
+    let held = pool.acquire(&[], 2).expect("fits");
+    assert_eq!(pool.longest_prefix(&first).len(), 2);
+    pool.release(&held);
+    assert_eq!(pool.longest_prefix(&first).len(), 2);
+}
