@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures inline-epp and its peers: bench.sh [quality|all], --help lists the options of each. Installs what is missing
+# Measures inline-epp and its peers: bench.sh [quality|calibration|all], --help lists the options. Installs what is missing
 # (the wasm target, Envoy) and builds first. Results (JSON), drawings (SVG) and report.md go to target/bench.
 set -euo pipefail
 
