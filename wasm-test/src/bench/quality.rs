@@ -57,9 +57,10 @@ const SETTLE: Duration = Duration::from_millis(500);
 /// each round, so that a run that is cut short leaves what it has.
 pub async fn measure(options: &Options, run: &Run) -> Result<Quality, BenchError> {
     let setup = &options.setup;
-    let earlier = match options.resume {
-        true => Results::<Quality>::read(run.folder())?,
-        false => None,
+    let earlier = if options.resume {
+        Results::<Quality>::read(run.folder())?
+    } else {
+        None
     };
     let mut loads = Vec::new();
     for load in options.read()? {
