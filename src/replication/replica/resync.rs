@@ -223,6 +223,16 @@ impl<O: LeaseObserver> Replica<O> {
         self.leases.open(listed.id, lease);
     }
 
+    /// Whether the endpoint of the lease `id` was emptied after the entry at `sequence`.
+    fn was_emptied_after(&self, sequence: Sequence, id: LeaseId) -> bool {
+        let place = self.leases.get(id).map(|lease| lease.endpoint);
+        let mut endpoints = self.endpoints();
+        let address = endpoints.find(|(_, id)| Some(*id) == place);
+        address
+            .and_then(|(address, _)| self.last_emptied(address))
+            .is_some_and(|emptied| emptied > sequence)
+    }
+
     /// Does to leases opened before `before` what `entry` says.
     fn make_up_for(&mut self, sequence: Sequence, entry: &Entry, before: Sequence) {
         let is_old = |id: LeaseId| id.0 < before;
@@ -240,6 +250,10 @@ impl<O: LeaseObserver> Replica<O> {
                 }
             }
             Entry::Reopened(reopened) => self.close(reopened.lease),
+            // What was dropped after it was confirmed must not come back.
+            Entry::Confirmed { lease, .. } if self.was_emptied_after(sequence, lease) => {
+                self.take_back(lease);
+            }
             Entry::Confirmed { .. }
             | Entry::Finished { .. }
             | Entry::Moved { .. }

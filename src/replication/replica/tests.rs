@@ -373,6 +373,32 @@ fn leases_of_before_come_from_the_table_and_what_was_said_since_is_made_up_for()
 }
 
 #[test]
+fn what_was_confirmed_before_its_server_restarted_does_not_come_back_with_the_table() {
+    let mut leader = Log::new();
+    let lease = leader.route(OTHER, a(), &chain(1..4));
+    let mut late = Log::new();
+    late.replica.lost_entries(ME);
+    late.next = leader.next;
+    let table = leader
+        .replica
+        .lease_table(Sequence(leader.next), Vec::new())
+        .unwrap();
+    let restarted = Entry::Restarted {
+        pool: POOL,
+        endpoint: a(),
+    };
+    for entry in [confirmed(lease), restarted] {
+        leader.apply(&entry);
+        late.apply(&entry);
+    }
+    assert!(late.replica.load_leases(&table));
+    assert!(late.replica.lease(lease).is_some(), "the request goes on");
+    let held = |log: &Log| log.matches(&chain(1..4));
+    assert_eq!(held(&late), held(&leader));
+    assert_eq!(held(&late)[0], [0, 0]);
+}
+
+#[test]
 fn a_table_with_a_gap_behind_it_is_refused() {
     let mut leader = Log::new();
     let lease = leader.route(OTHER, a(), &chain(1..=3));
