@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -28,9 +28,27 @@ pub struct Options {
     /// Rounds of the comparison with and without replication
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub replication_rounds: u32,
+    /// What is varied; all of it if not given
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub only: Vec<Part>,
     /// The largest index, in blocks
     #[arg(long, default_value_t = 4_000_000)]
     pub most_blocks: usize,
+}
+
+/// What is varied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    /// The prompt's length.
+    Bodies,
+    /// The number of endpoints.
+    Endpoints,
+    /// The blocks of the index.
+    Blocks,
+    /// The workers, with and without sharing.
+    Replication,
+    /// The pages that are scraped.
+    Scrape,
 }
 
 const KB: usize = 1_024;
@@ -66,8 +84,8 @@ const SHORT_PAGE: &str = concat!(
     "vllm:kv_cache_usage_perc{engine=\"0\"} 0.1\n",
 );
 
-/// What came out.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// What came out; what was not asked for is empty.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ScaleFigures {
     /// By bytes of the body.
     pub bodies: Vec<Point>,
@@ -115,31 +133,43 @@ pub async fn measure(options: &Options, run: &Run) -> Result<ScaleFigures, Bench
         turns: options.turns,
         progress: Progress::new(options.steps(), "turns"),
     };
-    let bodies = bench.bodies().await?;
-    let endpoints = bench.endpoints().await?;
-    let (blocks, bytes_a_block) = bench.blocks(options.most_blocks).await?;
-    let mut replication = Vec::new();
-    for workers in WORKERS {
-        let rounds = options.replication_rounds;
-        replication.push(bench.replication(workers, rounds).await?);
+    let mut figures = ScaleFigures::default();
+    if options.has(Part::Bodies) {
+        figures.bodies = bench.bodies().await?;
     }
-    let scrape = bench.scrape().await?;
+    if options.has(Part::Endpoints) {
+        figures.endpoints = bench.endpoints().await?;
+    }
+    if options.has(Part::Blocks) {
+        (figures.blocks, figures.bytes_a_block) = bench.blocks(options.most_blocks).await?;
+    }
+    if options.has(Part::Replication) {
+        for workers in WORKERS {
+            let rounds = options.replication_rounds;
+            let measured = bench.replication(workers, rounds).await?;
+            figures.replication.push(measured);
+        }
+    }
+    if options.has(Part::Scrape) {
+        figures.scrape = bench.scrape().await?;
+    }
     bench.progress.finish();
-    Ok(ScaleFigures {
-        bodies,
-        endpoints,
-        blocks,
-        bytes_a_block,
-        replication,
-        scrape,
-    })
+    Ok(figures)
 }
 
 impl Options {
+    fn has(&self, part: Part) -> bool {
+        self.only.is_empty() || self.only.contains(&part)
+    }
+
     fn steps(&self) -> usize {
-        let points = BODIES.len() + ENDPOINTS.len() + BLOCKS.len();
-        let replication = 2 * WORKERS.len() * (self.replication_rounds as usize + 1);
-        points * (self.turns as usize + 1) + replication
+        let of = |part, steps| if self.has(part) { steps } else { 0 };
+        let blocks = BLOCKS.iter().filter(|blocks| **blocks <= self.most_blocks);
+        let points = of(Part::Bodies, BODIES.len())
+            + of(Part::Endpoints, ENDPOINTS.len())
+            + of(Part::Blocks, blocks.count());
+        let rounds = 2 * WORKERS.len() * (self.replication_rounds as usize + 1);
+        points * (self.turns as usize + 1) + of(Part::Replication, rounds)
     }
 }
 
@@ -173,6 +203,8 @@ impl Setup {
     async fn start(&self) -> Result<Envoy, BenchError> {
         let endpoints = upstream::start(self.endpoints, self.page).await?;
         let bytes = self.blocks * inline_epp::prefix::BYTES_PER_ENTRY;
+        // The least that is accepted.
+        let bytes = bytes.max(1 << 20);
         let each = self.blocks.div_ceil(usize::from(self.endpoints));
         let mut builder = Envoy::builder(CANONICAL)
             .endpoints(&endpoints)
@@ -410,6 +442,9 @@ impl Figures for ScaleFigures {
 
     fn markdown(&self) -> String {
         let part = |what: &str, points: &[Point]| {
+            if points.is_empty() {
+                return String::new();
+            }
             let row = |point: &Point| {
                 vec![
                     point.size.to_string(),
