@@ -231,15 +231,11 @@ fn route(router: &mut Router, plan: &Plan, now: Timestamp, commands: &mut Vec<Co
     ));
     let told = tell_sidecar(state, &pick, commands);
     count(&pick, pool, model, reason, commands);
-    commands.extend(pick.explained.iter().cloned().map(Command::Trace));
     let wish = count_split(state, &pick, pool, commands);
     let debug = debug_headers.then(|| Debug::new(state, &pick, reason));
     let offered = pick.decision.ranking.iter().map(|ranked| ranked.endpoint);
-    let blocks = if fills_cache {
-        chain.blocks.as_slice()
-    } else {
-        &[]
-    };
+    let blocks = chain.blocks.get(..).filter(|_| fills_cache);
+    let blocks = blocks.unwrap_or_default();
     let ticket = Ticket::open(state, offered.collect(), blocks, now);
     let ticket = ticket.map(|ticket| ticket.with_prefill(state, told, blocks, now));
     Outcome::Routed(Box::new(Route {
@@ -345,6 +341,7 @@ fn count(pick: &Pick, pool: usize, model: &Model, reason: Reason, commands: &mut
         loads_adapter,
         ..
     } = pick;
+    commands.extend(pick.explained.iter().cloned().map(Command::Trace));
     let mut count = |count| commands.push(Command::Count(count));
     count(if reason.is_fallback() {
         Count::Fallback { pool, reason }

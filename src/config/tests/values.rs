@@ -190,6 +190,14 @@ fn full_model() -> ModelConfig {
     }
 }
 
+fn full_health() -> HealthConfig {
+    HealthConfig {
+        stale_after: 5,
+        stale_floor: 0.25,
+        error_window: Duration::from_secs(4),
+    }
+}
+
 #[test]
 fn every_key_reaches_its_field() {
     let labels = [("llm-d.ai/role", "decode"), ("zone", "")]
@@ -227,11 +235,7 @@ fn every_key_reaches_its_field() {
             capacity_blocks: Capacity::Blocks(1_000),
             pending_credit: PendingCredit::Full,
         },
-        health: HealthConfig {
-            stale_after: 5,
-            stale_floor: 0.25,
-            error_window: Duration::from_secs(4),
-        },
+        health: full_health(),
         endpoint_picker: Some(full_endpoint_picker()),
         disaggregation: full_disaggregation(),
     };

@@ -165,20 +165,7 @@ pub async fn measure(options: &Options, run: &Run) -> Result<Overhead, BenchErro
             cells.push(Cell::of(body, connections, workers, &rounds));
         }
         if workers == 1 && !options.no_streams {
-            for (chunks, is_paced) in STREAMS.iter().flat_map(|&n| [(n, true), (n, false)]) {
-                progress.announce(&format!("streams of {chunks} chunks"));
-                streams.push(
-                    stream(
-                        &mut wrk,
-                        &arms,
-                        chunks,
-                        is_paced,
-                        options.rounds,
-                        &mut progress,
-                    )
-                    .await?,
-                );
-            }
+            streams = all_streams(&mut wrk, &arms, options.rounds, &mut progress).await?;
         }
         for (memory, arm) in memory_mib.iter_mut().zip(&arms) {
             arm.check().await?;
@@ -212,12 +199,28 @@ impl Options {
     fn turns(&self) -> usize {
         let loads = self.workers.iter().flat_map(|&workers| self.loads(workers));
         let rounds: u32 = loads.map(|(_, _, rounds)| rounds + 1).sum();
-        let streams = match self.no_streams {
-            true => 0,
-            false => 2 * STREAMS.len() as u32 * (self.rounds + 1),
+        let streams = if self.no_streams {
+            0
+        } else {
+            2 * STREAMS.len() as u32 * (self.rounds + 1)
         };
         (rounds + streams) as usize * Kind::ALL.len()
     }
+}
+
+/// Every kind of stream.
+async fn all_streams(
+    wrk: &mut Wrk,
+    arms: &[Arm],
+    rounds: u32,
+    progress: &mut Progress,
+) -> Result<Vec<Streamed>, BenchError> {
+    let mut streams = Vec::new();
+    for (chunks, is_paced) in STREAMS.iter().flat_map(|&n| [(n, true), (n, false)]) {
+        progress.announce(&format!("streams of {chunks} chunks"));
+        streams.push(stream(wrk, arms, chunks, is_paced, rounds, progress).await?);
+    }
+    Ok(streams)
 }
 
 async fn stream(
