@@ -219,6 +219,11 @@ impl Running {
             self.checker.start_due(&router, now);
             metrics.report_pools(&router, now);
         }
+        self.count_trouble(&metrics);
+    }
+
+    /// Counts what was wrong with shared data since the last call.
+    fn count_trouble(&self, metrics: &Metrics) {
         let snapshots = self.snapshots.iter().map(SharedSnapshot::take_foreign);
         let foreign = snapshots.fold(self.leadership.take_foreign(), u32::saturating_add);
         if foreign > 0 {
