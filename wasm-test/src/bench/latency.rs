@@ -1,5 +1,7 @@
 //! The module's own time for a decision, out of its histogram.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::BenchError;
@@ -17,8 +19,12 @@ pub struct Latency {
     buckets: Vec<(f64, f64)>,
 }
 
-/// Has Envoy keep the histogram in buckets fine enough for a median.
+/// Envoy shows what a histogram got only after the next flush.
+const FLUSH: Duration = Duration::from_millis(100);
+
+/// Has Envoy keep the histogram in buckets fine enough for a median, and show it soon.
 pub fn in_fine_buckets(tree: &mut Value) {
+    tree["stats_flush_interval"] = json!(format!("{}s", FLUSH.as_secs_f64()));
     let settings = &mut tree["stats_config"]["histogram_bucket_settings"];
     if let Some(settings) = settings.as_array_mut() {
         // The first that matches counts.
@@ -38,6 +44,7 @@ fn bounds() -> Vec<f64> {
 impl Latency {
     /// What `envoy` counted so far.
     pub async fn read(envoy: &Envoy) -> Result<Self, BenchError> {
+        tokio::time::sleep(3 * FLUSH).await;
         let series = envoy.prometheus_series(&format!("{NAME}_bucket")).await?;
         let bucket = |one: &crate::envoy::Series| {
             let bound = one.label("le")?;

@@ -2,6 +2,7 @@
 //!
 //! Times are the module's own histogram, inside V8; processor time is the whole Envoy's.
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -436,6 +437,25 @@ fn exponent(points: &[Point]) -> f64 {
     covariance / variance.max(f64::MIN_POSITIVE)
 }
 
+fn replication_table(all: &[Replication]) -> String {
+    let row = |one: &Replication| {
+        vec![
+            one.workers.to_string(),
+            format!("{:.1}", one.added_cpu),
+            format!("{:.1}", one.added_p50),
+            format!("{:.2}", one.rate),
+        ]
+    };
+    let rows: Vec<Vec<String>> = all.iter().map(row).collect();
+    let head = [
+        "workers",
+        "+ CPU a request, µs",
+        "+ p50 of a decision, µs",
+        "throughput, shared / unshared",
+    ];
+    table(&head, &rows)
+}
+
 impl Figures for ScaleFigures {
     const NAME: &'static str = "scale";
     const TITLE: &'static str = "How the cost of a decision grows";
@@ -459,36 +479,39 @@ impl Figures for ScaleFigures {
                 exponent(points)
             )
         };
-        let row = |one: &Replication| {
-            vec![
-                one.workers.to_string(),
-                format!("{:.1}", one.added_cpu),
-                format!("{:.1}", one.added_p50),
-                format!("{:.2}", one.rate),
-            ]
-        };
-        let rows: Vec<Vec<String>> = self.replication.iter().map(row).collect();
-        let head = [
-            "workers",
-            "+ CPU a request, µs",
-            "+ p50 of a decision, µs",
-            "throughput, shared / unshared",
-        ];
-        format!(
+        let mut text = format!(
             "From a complete request to its pick, by the module's own histogram: read, parse, hash, match, score, replicate. \
              Median (quartiles) over turns of a second. Where not varied: {} KB of body, {POOL} endpoints, one worker, one \
-             connection, half of the prompts with a new tail.\n\n{}{}{}An indexed block takes {:.0} bytes in each VM.\n\n\
-             Sharing state between workers, at 16 connections:\n\n{}\nFetching and reading a metrics page of {:.0} KB takes \
-             {:.0} µs of processor time.\n",
+             connection, half of the prompts with a new tail.\n\n{}{}{}",
             BODY / KB,
             part("bytes of body", &self.bodies),
             part("endpoints", &self.endpoints),
             part("indexed blocks", &self.blocks),
-            self.bytes_a_block,
-            table(&head, &rows),
-            self.scrape.0 as f64 / KB as f64,
-            self.scrape.1,
-        )
+        );
+        // Writing to a String cannot fail.
+        if !self.blocks.is_empty() {
+            let _ = write!(
+                text,
+                "An indexed block takes {:.0} bytes in each VM.\n\n",
+                self.bytes_a_block
+            );
+        }
+        if !self.replication.is_empty() {
+            let _ = write!(
+                text,
+                "Sharing state between workers, at 16 connections:\n\n{}\n",
+                replication_table(&self.replication)
+            );
+        }
+        if self.scrape.0 > 0 {
+            let _ = writeln!(
+                text,
+                "Fetching and reading a metrics page of {:.0} KB takes {:.0} µs of processor time.",
+                self.scrape.0 as f64 / KB as f64,
+                self.scrape.1,
+            );
+        }
+        text
     }
 
     fn plots(&self) -> Result<Vec<(&'static str, String)>, PlotError> {
@@ -507,11 +530,15 @@ impl Figures for ScaleFigures {
             };
             Ok((name, lines(caption, Scale::Logarithmic, &[line])?))
         };
-        Ok(vec![
-            plot("bodies", "bytes of body", &self.bodies)?,
-            plot("endpoints", "endpoints", &self.endpoints)?,
-            plot("blocks", "indexed blocks", &self.blocks)?,
-        ])
+        let all = [
+            ("bodies", "bytes of body", &self.bodies),
+            ("endpoints", "endpoints", &self.endpoints),
+            ("blocks", "indexed blocks", &self.blocks),
+        ];
+        let measured = all.into_iter().filter(|(_, _, points)| !points.is_empty());
+        measured
+            .map(|(name, x, points)| plot(name, x, points))
+            .collect()
     }
 }
 
