@@ -130,19 +130,7 @@ impl Profile {
     /// Time: candidates times plugins, and a sort. It allocates a few lists, whatever the number of
     /// candidates.
     pub fn run(&self, request: &Request, candidates: &[Candidate]) -> Decision {
-        let mut exception = None;
-        let mut kept: Vec<&Candidate> = candidates.iter().collect();
-        let mut tried = Vec::with_capacity(kept.len());
-        for filter in &self.filters {
-            tried.clear();
-            tried.extend_from_slice(&kept);
-            filter.filter(request, &mut tried);
-            if tried.is_empty() {
-                exception = exception.or_else(|| Some(filter.reason_when_none_stay()));
-            } else {
-                core::mem::swap(&mut kept, &mut tried);
-            }
-        }
+        let (kept, exception) = self.kept(request, candidates);
         let composites = self.composites(request, &kept);
         let scored: Vec<Scored> = kept
             .iter()
@@ -157,6 +145,28 @@ impl Profile {
             ranking: self.picker.pick(request, &scored),
             exception,
         }
+    }
+
+    /// Those of `candidates` that are scored, and what a filter that would have left nobody says.
+    pub(super) fn kept<'a>(
+        &self,
+        request: &Request,
+        candidates: &'a [Candidate],
+    ) -> (Vec<&'a Candidate>, Option<Reason>) {
+        let mut exception = None;
+        let mut kept: Vec<&Candidate> = candidates.iter().collect();
+        let mut tried = Vec::with_capacity(kept.len());
+        for filter in &self.filters {
+            tried.clear();
+            tried.extend_from_slice(&kept);
+            filter.filter(request, &mut tried);
+            if tried.is_empty() {
+                exception = exception.or_else(|| Some(filter.reason_when_none_stay()));
+            } else {
+                core::mem::swap(&mut kept, &mut tried);
+            }
+        }
+        (kept, exception)
     }
 
     /// How many of `candidates` every filter lets through.

@@ -94,16 +94,18 @@ impl Scheduler {
         self.primary()?.queue_limit()
     }
 
-    /// What the scorers of the profile that decides say of `candidate`, which is one of `candidates`.
+    /// What the scorers of the profile that decides say of `candidate` beside those of `candidates`
+    /// that its filters leave; nothing where they do not leave it.
     pub fn explain(
         &self,
         request: &Request,
         candidates: &[Candidate],
         candidate: EndpointId,
     ) -> Vec<Explained<'_>> {
-        let among: Vec<&Candidate> = candidates.iter().collect();
         let primary = self.primary();
-        primary.map_or_else(Vec::new, |one| one.explain(request, &among, candidate))
+        primary.map_or_else(Vec::new, |one| {
+            one.explain(request, &one.kept(request, candidates).0, candidate)
+        })
     }
 
     /// Whether requests are for `candidate`, however it does.

@@ -116,7 +116,7 @@ impl Ledger {
             };
             empty(board::contents(pool));
             empty(board::leases(pool));
-            for number in 0.. {
+            for number in 0..u32::MAX {
                 if !empty(board::chunk(pool, number)) {
                     break;
                 }

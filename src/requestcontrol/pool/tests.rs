@@ -389,6 +389,32 @@ fn a_long_prompt_in_flight_fills_a_cache_of_known_size() {
 }
 
 #[test]
+fn what_scorers_said_leaves_out_whom_filters_dropped() {
+    let mut pool = pool(
+        3,
+        r#","endpointPickerConfig":{"apiVersion":"llm-d.ai/v1alpha1","kind":"EndpointPickerConfig",
+            "plugins":[{"type":"queue-limit-filter","parameters":{"maxQueue":50}},{"type":"queue-scorer"}],
+            "schedulingProfiles":[{"name":"default","plugins":[
+                {"pluginRef":"queue-limit-filter"},{"pluginRef":"queue-scorer"}]}]}"#,
+    );
+    for (id, waiting) in [(0, 4), (1, 8), (2, 100)] {
+        let metrics = EndpointMetrics {
+            waiting,
+            ..EndpointMetrics::default()
+        };
+        pool.update(EndpointId::new(id), at(1), &metrics);
+    }
+    pool.explain_picks();
+    let pick = pool.pick(&cold(1), "m", TieKey(1), 2, at(1));
+    // The longest queue that counts is 8: with the dropped one it would be 100.
+    let expected = [
+        "pod=10.0.0.1:8000 score=1.0000: queue-scorer 1.000×1.000",
+        "pod=10.0.0.1:8001 score=0.0000: queue-scorer 1.000×0.000",
+    ];
+    assert_eq!(pick.explained, expected);
+}
+
+#[test]
 fn who_is_a_candidate_is_for_the_filters_of_the_pasted_configuration_to_say() {
     let picker = |filters: &str, named: &str| {
         format!(
