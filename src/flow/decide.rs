@@ -10,7 +10,7 @@ use super::stream::Held;
 use super::usage::UsageWatch;
 use crate::config::{Config, FailureMode, OverrideMode, SplitMode};
 use crate::datalayer::EndpointId;
-use crate::prefix::Chain;
+use crate::prefix::{BlockHash, Chain};
 use crate::requestcontrol::{Pick, Pool, Ticket};
 use crate::requesthandling::{Body, Edit};
 use crate::scheduling::Ranked;
@@ -186,15 +186,26 @@ struct Plan {
     reason: Reason,
 }
 
+impl Plan {
+    /// The blocks that the server has in its cache afterwards.
+    fn cached(&self) -> &[BlockHash] {
+        if self.fills_cache {
+            &self.chain.blocks
+        } else {
+            &[]
+        }
+    }
+}
+
 fn route(router: &mut Router, plan: &Plan, now: Timestamp, commands: &mut Vec<Command>) -> Outcome {
     let &Plan {
         pool,
         ref chain,
         ref model,
-        fills_cache,
         continued,
         tie,
         reason,
+        ..
     } = plan;
     let Policy {
         mode,
@@ -234,8 +245,7 @@ fn route(router: &mut Router, plan: &Plan, now: Timestamp, commands: &mut Vec<Co
     let wish = count_split(state, &pick, pool, commands);
     let debug = debug_headers.then(|| Debug::new(state, &pick, reason));
     let offered = pick.decision.ranking.iter().map(|ranked| ranked.endpoint);
-    let blocks = chain.blocks.get(..).filter(|_| fills_cache);
-    let blocks = blocks.unwrap_or_default();
+    let blocks = plan.cached();
     let ticket = Ticket::open(state, offered.collect(), blocks, now);
     let ticket = ticket.map(|ticket| ticket.with_prefill(state, told, blocks, now));
     Outcome::Routed(Box::new(Route {
