@@ -8,7 +8,7 @@ use super::request::Request;
 use super::router::Router;
 use super::stream::Held;
 use super::usage::UsageWatch;
-use crate::config::{Config, FailureMode, OverrideMode, SplitMode};
+use crate::config::{Config, FailureMode, OverrideHost, OverrideMode, SplitMode};
 use crate::datalayer::EndpointId;
 use crate::prefix::{BlockHash, Chain};
 use crate::requestcontrol::{Pick, Pool, Ticket};
@@ -96,7 +96,7 @@ pub(super) fn by_prompt(
         tie: request.tie,
         reason,
     };
-    let header = router.config().override_host.header.clone();
+    let OverrideHost { header, mode, .. } = router.config().override_host.clone();
     let mut outcome = route(router, &plan, now, commands);
     let Outcome::Routed(route) = &mut outcome else {
         return outcome;
@@ -113,7 +113,8 @@ pub(super) fn by_prompt(
         header: &header,
         prefill,
     };
-    let whole = (!truncated).then_some(body);
+    // A session filter sees no calls of ours: nothing would lead them to one endpoint.
+    let whole = (mode == OverrideMode::Header && !truncated).then_some(body);
     let chain = &plan.chain;
     if let Some(call) = whole.and_then(|body| begin_prefill(route, &parts, state, chain, body, now))
     {
