@@ -1,6 +1,7 @@
 //! The other modes, and what decides whether a request is split.
 
 use super::*;
+use crate::config::OverrideMode;
 
 #[test]
 fn both_servers_of_sglang_get_the_request_at_once() {
@@ -40,6 +41,17 @@ fn both_servers_of_sglang_get_the_request_at_once() {
     answer(&mut stream, &mut router, "10.0.0.1:80");
     assert_eq!(finish(&mut stream, &mut router, false), Step::default());
     assert_eq!((in_flight(&router), blocks(&router)), (vec![0, 0, 0], 2));
+}
+
+#[test]
+fn nothing_is_split_where_a_session_filter_chooses_the_endpoint() {
+    let mut config = nixl().config().clone();
+    config.override_host.mode = OverrideMode::StatefulSession;
+    let mut router = Router::new(config, &LedgerHandle::new(Ledger::alone())).unwrap();
+    let (_, step) = completion(&mut router, TEXT);
+    assert_eq!(step.action, Action::Continue);
+    assert_eq!(call(&step), None);
+    assert_eq!(decisions(&step), [SplitDecision::NotSplittable]);
 }
 
 #[test]
