@@ -1,7 +1,7 @@
 //! What reading and hashing a chat costs, as a multiple of `serde_json` passing over the same bytes.
 //!
 //! Natively: `cargo run --release --example body_cost`. In V8, from the repository's root:
-//! `cargo build --release --target wasm32-wasip1 --example body_cost && node --no-warnings scripts/in-v8.mjs body_cost`.
+//! `CARGO_ENCODED_RUSTFLAGS="$(scripts/module-flags.sh)" cargo build --release --target wasm32-wasip1 --example body_cost && node --no-warnings scripts/in-v8.mjs body_cost`.
 //! An argument is the number of rounds, for a clock that counts instructions and needs but one.
 
 #![expect(

@@ -8,12 +8,13 @@
 import { readFile } from "node:fs/promises";
 import { WASI } from "node:wasi";
 
-const [example] = process.argv.slice(2);
+const args = process.argv.slice(2);
+const [example] = args;
 if (example === undefined) {
-  console.error("usage: node scripts/in-v8.mjs EXAMPLE, one of examples/*.rs");
+  console.error("usage: node scripts/in-v8.mjs EXAMPLE [ARGUMENT...], one of examples/*.rs");
   process.exit(2);
 }
-const wasi = new WASI({ version: "preview1" });
+const wasi = new WASI({ version: "preview1", args });
 const target = process.env.CARGO_TARGET_DIR ?? new URL("../target", import.meta.url).pathname;
 const path = `${target}/wasm32-wasip1/release/examples/${example}.wasm`;
 const module = await WebAssembly.compile(await readFile(path));

@@ -56,7 +56,7 @@ printf '%s\n%s\n' "$built" "$packed"
 
 if $sbom; then
   tool=target/oci-tools/bin/cargo-cyclonedx
-  [[ -x "$tool" ]] || cargo install --quiet --locked --root target/oci-tools "cargo-cyclonedx@$CYCLONEDX" >&2
+  [[ -x "$tool" ]] || cargo install --quiet --locked --debug --root target/oci-tools "cargo-cyclonedx@$CYCLONEDX" >&2
   # With the time given, it leaves out the random serial number: the same commit gives the same file.
   SOURCE_DATE_EPOCH="$(git log -1 --format=%ct)" "$tool" cyclonedx --quiet --format json --spec-version 1.5 \
     --target wasm32-wasip1 --no-build-deps --override-filename inline-epp.cdx >&2

@@ -8,6 +8,7 @@ pub mod envoy;
 pub mod host;
 pub mod istio;
 pub mod oci;
+pub mod program;
 pub mod progress;
 pub mod prompts;
 pub mod repository;
