@@ -20,3 +20,4 @@ pub mod requesthandling;
 pub mod scheduling;
 pub mod telemetry;
 pub mod time;
+mod words;

@@ -1,8 +1,9 @@
 //! A scanner for the Prometheus text exposition format (0.0.4), `OpenMetrics` exemplars included.
 //!
 //! Model servers expose hundreds of series of which a handful matter, so the scanner hands out
-//! borrowed samples one by one: it allocates nothing, reads each line a constant number of times,
-//! and leaves label values escaped until somebody compares them.
+//! borrowed samples one by one, of [`Names`] that somebody wants: of any other line it looks at the
+//! first bytes only and for its end. It allocates nothing, reads each line a constant number of
+//! times, and leaves label values escaped until somebody compares them.
 //!
 //! The page comes from the network. A line that is not a sample (a comment, a blank line, anything
 //! malformed) is skipped and never spoils its neighbours. Names quoted inside the braces, which
@@ -11,9 +12,33 @@
 //!
 //! Format: <https://prometheus.io/docs/instrumenting/exposition_formats/>.
 
+mod names;
+
+pub use names::Names;
+
+use crate::words;
+
 /// The samples of `text`, in order. Comments and malformed lines are skipped.
 pub fn samples(text: &[u8]) -> impl Iterator<Item = Sample<'_>> {
-    text.split(|byte| *byte == b'\n').filter_map(sample)
+    let lines = text.split(|byte| *byte == b'\n');
+    lines.filter_map(|line| sample(line, |_| true))
+}
+
+/// Those of [`samples`] whose name is among `names`. A line of another name costs no more than to
+/// find its end.
+pub fn samples_of<'a>(text: &'a [u8], names: &Names<'_>) -> impl Iterator<Item = Sample<'a>> {
+    let mut rest = Some(text);
+    let lines = core::iter::from_fn(move || {
+        loop {
+            let text = rest?;
+            let (line, after) = text.split_at_checked(words::len_before::<b'\n', b'\n'>(text))?;
+            rest = after.split_first().map(|(_, after)| after);
+            if names.may_begin(text) {
+                return Some(line);
+            }
+        }
+    });
+    lines.filter_map(|line| sample(line, |name| names.has(name)))
 }
 
 /// One line of the page: one value of one series.
@@ -48,8 +73,25 @@ impl<'a> Labels<'a> {
 
     /// The value of the label `name`; the first one should the page repeat it.
     pub fn value(&self, name: &[u8]) -> Option<LabelValue<'a>> {
-        self.iter()
-            .find_map(|(key, value)| (key == name).then_some(value))
+        let [value] = self.values([name]);
+        value
+    }
+
+    /// As [`Self::value`], of several labels of different names in one go.
+    pub fn values<const N: usize>(&self, names: [&[u8]; N]) -> [Option<LabelValue<'a>>; N] {
+        let mut values = [None; N];
+        let mut missing = N;
+        let mut labels = self.iter();
+        while missing > 0
+            && let Some((key, value)) = labels.next()
+        {
+            let mut slots = names.iter().zip(&mut values);
+            if let Some((_, slot @ None)) = slots.find(|(name, _)| **name == key) {
+                *slot = Some(value);
+                missing = missing.saturating_sub(1);
+            }
+        }
+        values
     }
 }
 
@@ -96,9 +138,13 @@ impl<'a> LabelValue<'a> {
     }
 }
 
-/// `name [{labels}] value [timestamp] [# exemplar]`, blanks anywhere between.
-fn sample(line: &[u8]) -> Option<Sample<'_>> {
+/// `name [{labels}] value [timestamp] [# exemplar]`, blanks anywhere between, of a name that
+/// `is_wanted`.
+fn sample(line: &[u8], is_wanted: impl Fn(&[u8]) -> bool) -> Option<Sample<'_>> {
     let (name, rest) = identifier(line.trim_ascii(), true)?;
+    if !is_wanted(name) {
+        return None;
+    }
     let after_name = rest.trim_ascii_start();
     let (labels, rest) = match after_name.strip_prefix(b"{") {
         Some(inner) => label_set(inner)?,
@@ -143,14 +189,24 @@ fn label(text: &[u8]) -> Option<(Label<'_>, &[u8])> {
     let (name, rest) = identifier(text.trim_ascii_start(), false)?;
     let rest = rest.trim_ascii_start().strip_prefix(b"=")?;
     let quoted = rest.trim_ascii_start().strip_prefix(b"\"")?;
-    let mut escaped = false;
-    let end = quoted.iter().position(|byte| {
-        let closing = *byte == b'"' && !escaped;
-        escaped = *byte == b'\\' && !escaped;
-        closing
-    })?;
+    let end = quoted_len(quoted)?;
     let (raw, rest) = quoted.split_at_checked(end)?;
     Some(((name, LabelValue { raw }), rest.strip_prefix(b"\"")?))
+}
+
+/// Bytes up to the quote that closes a value.
+fn quoted_len(text: &[u8]) -> Option<usize> {
+    let mut len: usize = 0;
+    loop {
+        let rest = text.get(len..)?;
+        let plain = words::len_before::<b'"', b'\\'>(rest);
+        len = len.saturating_add(plain);
+        if *rest.get(plain)? == b'"' {
+            return Some(len);
+        }
+        // A backslash, and what it escapes.
+        len = len.saturating_add(2);
+    }
 }
 
 /// A metric name (colons allowed) or a label name, and what follows it.

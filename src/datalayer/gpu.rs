@@ -3,7 +3,7 @@
 //!
 //! Fields: <https://docs.nvidia.com/datacenter/dcgm/latest/dcgm-api/dcgm-api-field-ids.html>.
 
-use super::exposition::{Sample, samples};
+use super::exposition::{Sample, samples_of};
 use super::reading::{percentage, raise};
 
 /// The GPUs behind one endpoint.
@@ -15,11 +15,18 @@ pub struct GpuReading {
     pub faulty: bool,
 }
 
+/// The fields that are read, by their metrics' names.
+pub(super) const NAMES: [&[u8]; 4] = [LOAD, ERRORS, REMAP_FAILURE, DOUBLE_BIT_ERRORS];
+const LOAD: &[u8] = b"DCGM_FI_DEV_GPU_UTIL";
+const ERRORS: &[u8] = b"DCGM_FI_DEV_XID_ERRORS";
+const REMAP_FAILURE: &[u8] = b"DCGM_FI_DEV_ROW_REMAP_FAILURE";
+const DOUBLE_BIT_ERRORS: &[u8] = b"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL";
+
 /// Reads a DCGM exporter's page. `None` when it tells nothing of load or errors.
 pub fn read(text: &[u8]) -> Option<GpuReading> {
     let mut reading = GpuReading::default();
     let mut tells = false;
-    for sample in samples(text) {
+    for sample in samples_of(text, &NAMES.into_iter().collect()) {
         tells |= reading.take(&sample);
     }
     tells.then_some(reading)
@@ -29,19 +36,15 @@ impl GpuReading {
     /// Takes in what `sample` tells of one GPU; `false` when it tells nothing.
     pub(super) fn take(&mut self, sample: &Sample<'_>) -> bool {
         match sample.name {
-            b"DCGM_FI_DEV_GPU_UTIL" => {
+            LOAD => {
                 let load = percentage(sample.value);
                 raise(&mut self.utilisation, load);
                 load.is_some()
             }
-            b"DCGM_FI_DEV_XID_ERRORS" => {
-                self.note(sample.value, |latest| FATAL_XIDS.contains(&latest))
-            }
+            ERRORS => self.note(sample.value, |latest| FATAL_XIDS.contains(&latest)),
             // Rows that were remapped are well again; a failure to remap one is not. Of the counts
             // of double-bit errors the volatile one, since the driver was loaded, can end.
-            b"DCGM_FI_DEV_ROW_REMAP_FAILURE" | b"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL" => {
-                self.note(sample.value, |count| count > 0)
-            }
+            REMAP_FAILURE | DOUBLE_BIT_ERRORS => self.note(sample.value, |count| count > 0),
             _ => false,
         }
     }

@@ -7,28 +7,29 @@ use std::rc::Rc;
 /// every endpoint can have one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Labels {
-    values: Rc<BTreeMap<String, String>>,
+    /// `None` without any.
+    values: Option<Rc<BTreeMap<String, String>>>,
 }
 
 impl Labels {
     /// The value of the label `name`.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.values.get(name).map(String::as_str)
+        self.values.as_ref()?.get(name).map(String::as_str)
     }
 
     /// Name and value of each, in the order of the names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.values
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str()))
+        let values = self.values.iter().flat_map(|values| values.iter());
+        values.map(|(name, value)| (name.as_str(), value.as_str()))
     }
 }
 
 impl FromIterator<(String, String)> for Labels {
     /// Of equal names the last one's value stays.
     fn from_iter<I: IntoIterator<Item = (String, String)>>(labels: I) -> Self {
+        let values: BTreeMap<String, String> = labels.into_iter().collect();
         Self {
-            values: Rc::new(labels.into_iter().collect()),
+            values: (!values.is_empty()).then(|| Rc::new(values)),
         }
     }
 }

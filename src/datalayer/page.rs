@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 
 use super::adapters::Adapters;
-use super::exposition::{self, LabelValue, Labels, Sample};
+use super::exposition::{LabelValue, Labels, Names, Sample, samples_of};
 use super::families::{AdapterLists, Families, Family, Series, Tells};
-use super::gpu::GpuReading;
+use super::gpu::{self, GpuReading};
 use super::metrics::EndpointMetrics;
 use super::reading::{add, count, fraction, raise, unix_seconds};
 use super::signals::Signals;
@@ -18,10 +18,14 @@ use super::signals::Signals;
 /// `cache_tokens`. Data-parallel deployments stay in the hundreds; this bounds a hostile page.
 pub(super) const MAX_ENGINES: usize = 1024;
 
+const PROCESS_START: &[u8] = b"process_start_time_seconds";
+
 /// Reads the page `text` by the table `families`; `None` when it holds no usable sample of them.
 pub(super) fn read(families: &'static Families, text: &[u8]) -> Option<EndpointMetrics> {
     let mut page = Page::new(families);
-    for sample in exposition::samples(text) {
+    let names = families.list.iter().map(|family| family.name);
+    let names: Names<'_> = names.chain(gpu::NAMES).chain([PROCESS_START]).collect();
+    for sample in samples_of(text, &names) {
         page.read(&sample);
     }
     page.into_metrics()
@@ -80,7 +84,7 @@ impl<'a> Page<'a> {
         // Some families are no engine's own: those of a DCGM exporter merged into the page, and the
         // process's start, absent with several API servers. The youngest process counts.
         self.gpu.take(sample);
-        if sample.name == b"process_start_time_seconds" {
+        if sample.name == PROCESS_START {
             raise(&mut self.process_start, unix_seconds(sample.value));
         }
         let mut families = self.families.list.iter();
@@ -107,9 +111,11 @@ impl<'a> Page<'a> {
                 blocks,
             } => {
                 // An info metric says everything in labels, as text: `None`, `True`, `2048`.
-                let labels = sample.labels;
-                let number = |name: &[u8]| labels.value(name)?.number().filter(|size| *size > 0);
-                let engine = self.engine(labels);
+                let names = [self.families.engine, tokens, block_tokens, blocks];
+                let [engine, tokens, block_tokens, blocks] = sample.labels.values(names);
+                let number =
+                    |value: Option<LabelValue<'_>>| value?.number().filter(|size| *size > 0);
+                let engine = self.engine_named(engine);
                 raise(&mut engine.cache_tokens, number(tokens));
                 raise(&mut engine.block_tokens, number(block_tokens));
                 raise(&mut engine.blocks, number(blocks));
@@ -134,20 +140,21 @@ impl<'a> Page<'a> {
         }
         if time >= newest.time {
             let adapters = &mut newest.adapters;
-            for_each_name(sample.labels.value(lists.running), |name| {
-                adapters.insert(name);
-            });
-            for_each_name(sample.labels.value(lists.waiting), |name| {
-                adapters.insert_waiting(name);
-            });
-            if let Some(most) = sample.labels.value(lists.most).and_then(LabelValue::number) {
+            let names = [lists.running, lists.waiting, lists.most];
+            let [running, waiting, most] = sample.labels.values(names);
+            for_each_name(running, |name| adapters.insert(name));
+            for_each_name(waiting, |name| adapters.insert_waiting(name));
+            if let Some(most) = most.and_then(LabelValue::number) {
                 adapters.allow(u32::try_from(most).unwrap_or(u32::MAX));
             }
         }
     }
 
     fn engine(&mut self, labels: Labels<'a>) -> &mut EngineTotals {
-        let label = labels.value(self.families.engine);
+        self.engine_named(labels.value(self.families.engine))
+    }
+
+    fn engine_named(&mut self, label: Option<LabelValue<'a>>) -> &mut EngineTotals {
         let engine = label.map_or(&b""[..], |value| value.raw());
         if self.engines.len() < MAX_ENGINES || self.engines.contains_key(engine) {
             self.engines.entry(engine).or_default()

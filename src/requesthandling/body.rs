@@ -95,12 +95,15 @@ impl<'b> Window<'b> {
     }
 
     fn load(&mut self, offset: usize) {
+        if offset >= self.body.len() {
+            // What is in memory stays: whoever saw the end goes back to what was passed.
+            self.at = offset.saturating_sub(self.start);
+            return;
+        }
         // Freed first, so that there is one at a time.
         self.bytes = Vec::new();
         self.start = offset;
         self.at = 0;
-        if offset < self.body.len() {
-            self.bytes = self.body.read(offset, self.size);
-        }
+        self.bytes = self.body.read(offset, self.size);
     }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use inline_epp::config::Engine;
-use inline_epp::datalayer::exposition::{Sample, samples};
+use inline_epp::datalayer::exposition::{Names, Sample, samples, samples_of};
 use inline_epp::datalayer::metrics::EndpointMetrics;
 use inline_epp::datalayer::snapshot::{EndpointSnapshot, PoolSnapshot};
 use inline_epp::datalayer::{
@@ -21,6 +21,11 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use xxhash_rust::xxh64::xxh64;
+
+fn suits() -> impl Strategy<Value = lease::Suitability> {
+    use lease::Suitability::{Behind, Idles, KnowsNothing, Serves};
+    select(vec![Behind, KnowsNothing, Serves, Idles])
+}
 
 proptest! {
     #[test]
@@ -206,13 +211,13 @@ proptest! {
     /// locked out for longer than a lease lasts.
     #[test]
     fn a_mutated_lease_is_refused_or_lapses(
-        (holder, serves, ends_in_ms) in (any::<u64>(), any::<bool>(), 0_u64..6_000),
+        (holder, holder_suits, ends_in_ms) in (any::<u64>(), suits(), 0_u64..6_000),
         mutations in vec((any::<Index>(), mutation()), 0..2),
-        (vm, i_serve, now) in (any::<u64>(), any::<bool>(), 0_u64..1 << 62),
+        (vm, suits, now) in (any::<u64>(), suits(), 0_u64..1 << 62),
     ) {
         let now = Timestamp::from_nanos(now);
         let until = now.after(Duration::from_millis(ends_in_ms));
-        let mut bytes = lease::encode(lease::Lease { holder, until, serves });
+        let mut bytes = lease::encode(lease::Lease { holder, until, suits: holder_suits });
         bytes.truncate(bytes.len() - 8);
         for (at, mutation) in mutations {
             mutation.apply(&mut bytes, at);
@@ -220,7 +225,7 @@ proptest! {
         let checksum = xxh64(&bytes, 0);
         bytes.extend(checksum.to_le_bytes());
         let found = lease::decode(&bytes);
-        let me = lease::Claimant { vm, serves: i_serve };
+        let me = lease::Claimant { vm, suits };
         let duration = Duration::from_secs(2);
         let follows = |now| lease::step(found, me, now, duration) == lease::Step::Follow;
         prop_assert!(!follows(now) || !follows(now.after(duration)), "{:?}", found);
@@ -323,6 +328,14 @@ fn series(sample: &Sample<'_>) -> Series {
     )
 }
 
+/// As [`series`], of any bytes; values stay escaped.
+fn lossy(sample: &Sample<'_>) -> Series {
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    let labels = sample.labels.iter();
+    let labels = labels.map(|(key, value)| (text(key), text(value.raw())));
+    (text(sample.name), labels.collect(), bits(sample.value))
+}
+
 fn bits(value: f64) -> u64 {
     if value.is_nan() {
         f64::NAN.to_bits()
@@ -340,6 +353,11 @@ fn read_everything(page: &[u8]) {
             assert!(value.unescaped().count() <= value.raw().len());
         }
     }
+    let wanted: Vec<&[u8]> = samples(page).step_by(3).map(|sample| sample.name).collect();
+    let names: Names<'_> = wanted.iter().copied().collect();
+    let found: Vec<Series> = samples_of(page, &names).map(|one| lossy(&one)).collect();
+    let all = samples(page).filter(|one| wanted.contains(&one.name));
+    assert_eq!(found, all.map(|one| lossy(&one)).collect::<Vec<_>>());
     for engine in [
         Engine::Auto,
         Engine::Vllm,

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::datalayer::vllm::captures::CAPTURES;
 
@@ -38,6 +40,33 @@ fn every_sample_of_a_captured_page_is_read() {
             "{}",
             capture.name
         );
+    }
+}
+
+#[test]
+fn the_samples_of_some_names_are_those_of_all_that_have_them() {
+    let odd = b" \t up 1\nup\r\nup 2\nupper 3\n\n\rup{a=\"1\"} 4\nu 5\n#up 6\nup 7";
+    let pages = CAPTURES.iter().map(|capture| capture.page);
+    for page in pages.chain([&odd[..], b"", b"\n", b"u 1", b"up{} 1\n\n"]) {
+        let everything: BTreeSet<&[u8]> = samples(page).map(|sample| sample.name).collect();
+        let some = everything.iter().copied().skip(3).step_by(5).collect();
+        let long = everything.iter().filter(|name| name.len() >= 20);
+        for wanted in [
+            everything.clone(),
+            some,
+            long.copied().collect(),
+            BTreeSet::from([&b"u"[..]]),
+            BTreeSet::from([&b"up"[..], b"process_start_time_seconds"]),
+            BTreeSet::new(),
+        ] {
+            let names = wanted.iter().copied().collect();
+            let found: Vec<_> = samples_of(page, &names).map(|one| plain(&one)).collect();
+            let expected = samples(page).filter(|one| wanted.contains(one.name));
+            let expected: Vec<_> = expected.map(|one| plain(&one)).collect();
+            assert_eq!(found.len(), expected.len(), "{wanted:?}");
+            // A NaN differs from itself.
+            assert_eq!(format!("{found:?}"), format!("{expected:?}"));
+        }
     }
 }
 

@@ -1,46 +1,10 @@
-//! Finds the end of plain text, many bytes at a time, and of what nests.
+//! Finds the end of plain text, and of what nests.
 
-const LOW: u64 = u64::from_le_bytes([0x01; 8]);
-const HIGH: u64 = u64::from_le_bytes([0x80; 8]);
+use crate::words;
 
 /// Bytes up to the first quote or backslash, or all of them. Linear.
 pub(super) fn plain_len(bytes: &[u8]) -> usize {
-    let (pairs, _) = bytes.as_chunks::<16>();
-    let mut len: usize = 0;
-    for pair in pairs {
-        let (words, _) = pair.as_chunks::<8>();
-        let [low, high] = words else { break };
-        let (low, high) = (ends(*low), ends(*high));
-        if low | high != 0 {
-            let before = if low == 0 {
-                before(high).saturating_add(8)
-            } else {
-                before(low)
-            };
-            return len.saturating_add(before);
-        }
-        len = len.saturating_add(16);
-    }
-    let tail = bytes.get(len..).unwrap_or_default();
-    let before = tail.iter().position(|byte| matches!(byte, b'"' | b'\\'));
-    len.saturating_add(before.unwrap_or(tail.len()))
-}
-
-/// Bytes of a word before its first mark.
-fn before(marks: u64) -> usize {
-    usize::try_from(marks.trailing_zeros() / 8).unwrap_or(0)
-}
-
-/// The high bit of every quote and backslash, exact up to the first of them.
-fn ends(word: [u8; 8]) -> u64 {
-    let word = u64::from_le_bytes(word);
-    zero_bytes(word ^ LOW.wrapping_mul(u64::from(b'"')))
-        | zero_bytes(word ^ LOW.wrapping_mul(u64::from(b'\\')))
-}
-
-/// The high bit of every zero byte, exact up to the first of them.
-const fn zero_bytes(word: u64) -> u64 {
-    word.wrapping_sub(LOW) & !word & HIGH
+    words::len_before::<b'"', b'\\'>(bytes)
 }
 
 /// What ends a run of bytes inside objects and lists.
@@ -92,26 +56,4 @@ pub(super) const fn is_space(byte: u8) -> bool {
 /// Numbers, literals, and the `NaN` and `Infinity` of some servers.
 pub(super) const fn is_scalar(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.')
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_quote_or_backslash_ends_plain_text() {
-        for len in 0..100 {
-            let plain: Vec<u8> = (0..=255_u8)
-                .filter(|byte| !matches!(byte, b'"' | b'\\'))
-                .cycle()
-                .skip(len * 7)
-                .take(len)
-                .collect();
-            assert_eq!(plain_len(&plain), len);
-            for end in [b'"', b'\\'] {
-                let text = [&plain[..], &[end], b"\"more\\"].concat();
-                assert_eq!(plain_len(&text), len, "{text:?}");
-            }
-        }
-    }
 }

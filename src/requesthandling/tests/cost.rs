@@ -119,3 +119,17 @@ fn every_byte_is_read_a_bounded_number_of_times() {
         }
     }
 }
+
+#[test]
+fn a_body_that_fits_a_window_is_copied_once() {
+    for (api, head, item, tail) in REPEATED {
+        let body = format!("{head}{}{tail}", item.repeat(20));
+        for cut_off in [false, true] {
+            let count = Rc::default();
+            let mut source = Counted(body.as_bytes(), Rc::clone(&count));
+            let reader = Reader::new(&mut source, cut_off);
+            let _ = read_with(Request::with_reader(api, reader));
+            assert_eq!(count.get(), body.len(), "{head}{item}");
+        }
+    }
+}
