@@ -257,7 +257,7 @@ impl ChainBuilder {
 impl Contents {
     /// The chain for `seed`'s model. Linear in the blocks.
     pub fn chain(self, seed: Seed) -> Chain {
-        let anchor = self.anchor_hash(seed);
+        let anchor = self.anchor();
         let whole = self.blocks.len().saturating_mul(self.block_bytes);
         let bytes = whole.saturating_sub(self.missing_bytes);
         let mut starts = self.further.iter().copied().peekable();
@@ -269,8 +269,17 @@ impl Contents {
             parent = link(content, parent);
             BlockHash(parent)
         });
+        let blocks: Vec<BlockHash> = blocks.collect();
+        let before = blocks.get(..anchor.blocks).unwrap_or(&blocks).last();
+        let anchor = match anchor.tail {
+            Some(tail) => {
+                let parent = before.map_or(seed.0, |last| last.0);
+                Some(BlockHash(link(tail, parent)))
+            }
+            None => before.copied(),
+        };
         Chain {
-            blocks: blocks.collect(),
+            blocks,
             further: self.further,
             anchor,
             bytes: u64::try_from(bytes).unwrap_or(u64::MAX),
@@ -280,22 +289,21 @@ impl Contents {
     /// What tells the conversation apart from others, whatever its model and salt; `None` for a
     /// prompt of nothing. Linear in the blocks up to the anchor.
     pub fn conversation(&self) -> Option<u64> {
-        self.anchor_hash(Seed::NEUTRAL).map(|hash| hash.0)
-    }
-
-    fn anchor_hash(&self, seed: Seed) -> Option<BlockHash> {
-        let first_end = self.further.first().copied();
-        let first_end = first_end.unwrap_or(self.blocks.len());
-        let anchor = self.anchor.unwrap_or_else(|| Anchor {
-            blocks: first_end.min(ANCHOR_BLOCKS),
-            tail: None,
-        });
+        let anchor = self.anchor();
         let before = self.blocks.iter().take(anchor.blocks).copied();
         let mut contents = before.chain(anchor.tail).peekable();
         contents.peek()?;
-        Some(BlockHash(
-            contents.fold(seed.0, |parent, content| link(content, parent)),
-        ))
+        Some(contents.fold(Seed::NEUTRAL.0, |parent, content| link(content, parent)))
+    }
+
+    /// Where the first user message ends; without one, [`ANCHOR_BLOCKS`].
+    fn anchor(&self) -> Anchor {
+        let first_end = self.further.first().copied();
+        let first_end = first_end.unwrap_or(self.blocks.len());
+        self.anchor.unwrap_or_else(|| Anchor {
+            blocks: first_end.min(ANCHOR_BLOCKS),
+            tail: None,
+        })
     }
 
     fn last_start(&self) -> usize {

@@ -21,6 +21,7 @@ mod slab;
 
 use self::buckets::Buckets;
 use self::endpoints::Lists;
+use self::lru::Run;
 use self::slab::{Entry, NONE, Slab, Slot};
 use super::BlockHash;
 use crate::config::PendingCredit;
@@ -31,6 +32,10 @@ pub use self::known::Tail;
 /// Upper bound of the memory one (block, endpoint) pair takes: an entry of 32 bytes and two buckets
 /// of 4, with room for the unused end of the last chunk of each and for the lists of chunks.
 pub const BYTES_PER_ENTRY: usize = 48;
+
+/// Blocks whose buckets are looked up before the first of them is matched: each is somewhere else in
+/// memory, and so they are waited for together.
+const AHEAD: usize = 8;
 
 /// Approximate prefix index of one pool.
 #[derive(Debug)]
@@ -95,22 +100,26 @@ impl PrefixIndex {
             .min(self.max_entries)
             .saturating_sub(usize::try_from(tail.len).unwrap_or(usize::MAX))
             .min(blocks.len());
+        let mut touched = Run::default();
         for at in (0..room).rev() {
             let before = at.checked_sub(1).and_then(|before| blocks.get(before));
             let parent = before.copied().unwrap_or(tail.block);
             if let Some(&block) = blocks.get(at) {
-                self.record_one(endpoint, block, parent);
+                self.record_one(endpoint, block, parent, &mut touched);
             }
         }
+        self.make_youngest(endpoint, &mut touched);
     }
 
     /// The server answered: those of `blocks` that were recorded at `endpoint` are there for sure.
     pub fn confirm(&mut self, endpoint: EndpointId, blocks: &[BlockHash]) {
+        let mut likely = NONE;
         for &block in blocks {
-            let slot = self.find(endpoint, block);
+            let slot = self.find(endpoint, block, likely);
             if let Some(entry) = self.slab.get_mut(slot) {
                 entry.confirmed = true;
                 entry.pending = entry.pending.saturating_sub(1);
+                likely = entry.older;
             }
         }
     }
@@ -119,7 +128,7 @@ impl PrefixIndex {
     /// pending go, unless another request's answer confirmed them or is still awaited.
     pub fn take_back(&mut self, endpoint: EndpointId, blocks: &[BlockHash]) {
         for &block in blocks.iter().rev() {
-            let slot = self.find(endpoint, block);
+            let slot = self.find(endpoint, block, NONE);
             let Some(entry) = self.slab.get_mut(slot) else {
                 continue;
             };
@@ -136,27 +145,28 @@ impl PrefixIndex {
     pub fn matches(&self, chain: &[BlockHash], credit: PendingCredit, matched: &mut Vec<u32>) {
         matched.clear();
         matched.resize(self.lists.len(), 0);
-        for (&block, reached) in chain.iter().zip(1_u32..) {
-            let mut extended = false;
-            let confirmed_somewhere = credit == PendingCredit::UnlessConfirmed
-                && self.holders(block).any(|entry| entry.confirmed);
-            for entry in self.holders(block) {
-                let counts = entry.confirmed
-                    || match credit {
-                        PendingCredit::Full => true,
-                        PendingCredit::UnlessConfirmed => !confirmed_somewhere,
-                        PendingCredit::None => false,
-                    };
-                let Some(run) = matched.get_mut(entry.endpoint.index()) else {
-                    continue;
-                };
-                if counts && run.saturating_add(1) == reached {
-                    *run = reached;
-                    extended = true;
-                }
+        let mut reached: u32 = 0;
+        for blocks in chain.chunks(AHEAD) {
+            let mut heads = [NONE; AHEAD];
+            for (head, &block) in heads.iter_mut().zip(blocks) {
+                *head = self.buckets.head(block);
             }
-            if !extended {
-                return;
+            for (&first, &block) in heads.iter().zip(blocks) {
+                reached = reached.saturating_add(1);
+                let mut grow = |counts: fn(&Entry) -> bool| {
+                    let holders = self.holders_from(first, block);
+                    grow_runs(holders.filter(|entry| counts(entry)), reached, matched)
+                };
+                let grown = match credit {
+                    PendingCredit::Full => grow(|_| true),
+                    PendingCredit::None => grow(|entry| entry.confirmed),
+                    PendingCredit::UnlessConfirmed => {
+                        grow(|entry| entry.confirmed).or_else(|| grow(|_| true))
+                    }
+                };
+                if grown != Some(true) {
+                    return;
+                }
             }
         }
     }
@@ -165,7 +175,7 @@ impl PrefixIndex {
     /// holds already: what a checkpoint tells. A full index or endpoint takes nothing. Returns
     /// whether `endpoint` holds the block now.
     pub fn import(&mut self, endpoint: EndpointId, block: BlockHash, parent: BlockHash) -> bool {
-        let known_parent = match self.find_or_parent(endpoint, block) {
+        let known_parent = match self.find_or_parent(endpoint, block, NONE) {
             Ok(slot) => {
                 if let Some(entry) = self.slab.get_mut(slot) {
                     entry.confirmed = true;
@@ -221,21 +231,49 @@ impl PrefixIndex {
 
     /// All entries of `block`.
     fn holders(&self, block: BlockHash) -> impl Iterator<Item = &Entry> {
-        let first = self.slab.get(self.buckets.head(block));
+        self.holders_from(self.buckets.head(block), block)
+    }
+
+    /// The same, where `first` heads the block's bucket.
+    fn holders_from(&self, first: Slot, block: BlockHash) -> impl Iterator<Item = &Entry> {
+        let first = self.slab.get(first);
         core::iter::successors(first, |entry| self.slab.get(entry.next_in_bucket))
             .filter(move |entry| entry.block == block)
     }
 
-    fn find(&self, endpoint: EndpointId, block: BlockHash) -> Slot {
-        self.find_or_parent(endpoint, block).unwrap_or(NONE)
+    /// Where an entry of `block` is, be it whose it may: [`NONE`] where nobody holds it. Looks at
+    /// `likely` first.
+    ///
+    /// A chain lies in a list as it was sent, and mostly in the slab as well: the neighbour of one
+    /// block's entry is the next one's, and looking there spares a bucket that is in no cache.
+    fn find_any(&self, block: BlockHash, likely: Slot) -> Slot {
+        if self.holds(likely, block) {
+            return likely;
+        }
+        let mut slot = self.buckets.head(block);
+        while let Some(entry) = self.slab.get(slot)
+            && entry.block != block
+        {
+            slot = entry.next_in_bucket;
+        }
+        slot
     }
 
-    /// Where `endpoint`'s entry of `block` is; else the block's parent, as others' entries know it.
+    /// Where `endpoint`'s entry of `block` is. `likely`, in the endpoint's list, is looked at first.
+    fn find(&self, endpoint: EndpointId, block: BlockHash, likely: Slot) -> Slot {
+        self.find_or_parent(endpoint, block, likely).unwrap_or(NONE)
+    }
+
+    /// The same; else the block's parent, as others' entries know it.
     fn find_or_parent(
         &self,
         endpoint: EndpointId,
         block: BlockHash,
+        likely: Slot,
     ) -> Result<Slot, Option<BlockHash>> {
+        if self.holds(likely, block) {
+            return Ok(likely);
+        }
         let mut parent = None;
         let mut slot = self.buckets.head(block);
         while let Some(entry) = self.slab.get(slot) {
@@ -250,11 +288,26 @@ impl PrefixIndex {
         Err(parent)
     }
 
-    fn record_one(&mut self, endpoint: EndpointId, block: BlockHash, parent: BlockHash) {
-        let known_parent = match self.find_or_parent(endpoint, block) {
-            Ok(slot) => return self.touch(endpoint, slot),
+    fn holds(&self, slot: Slot, block: BlockHash) -> bool {
+        self.slab
+            .get(slot)
+            .is_some_and(|entry| entry.block == block)
+    }
+
+    /// `touched` holds the last blocks that were there already and are still to be made the
+    /// youngest.
+    fn record_one(
+        &mut self,
+        endpoint: EndpointId,
+        block: BlockHash,
+        parent: BlockHash,
+        touched: &mut Run,
+    ) {
+        let known_parent = match self.find_or_parent(endpoint, block, touched.next) {
+            Ok(slot) => return self.touch(endpoint, slot, touched),
             Err(parent) => parent,
         };
+        self.make_youngest(endpoint, touched);
         if self
             .lists
             .get(endpoint)
@@ -275,13 +328,23 @@ impl PrefixIndex {
         }
     }
 
-    fn touch(&mut self, endpoint: EndpointId, slot: Slot) {
+    /// What is sent again mostly lies in the list as it was sent before, so that it moves as one.
+    fn touch(&mut self, endpoint: EndpointId, slot: Slot, touched: &mut Run) {
+        if touched.next != slot {
+            self.make_youngest(endpoint, touched);
+            touched.oldest = slot;
+        }
         if let Some(entry) = self.slab.get_mut(slot) {
             entry.pending = entry.pending.saturating_add(1);
+            (touched.youngest, touched.next) = (slot, entry.younger);
         }
+    }
+
+    /// Moves the `touched` blocks, which `endpoint` holds, and forgets which they were.
+    fn make_youngest(&mut self, endpoint: EndpointId, touched: &mut Run) {
+        let run = core::mem::take(touched);
         if let Some(list) = self.lists.get_mut(endpoint) {
-            list.unlink(&mut self.slab, slot);
-            list.push_youngest(&mut self.slab, slot);
+            list.make_youngest(&mut self.slab, &run);
         }
     }
 
@@ -312,6 +375,26 @@ impl PrefixIndex {
         self.slab.free(slot);
         true
     }
+}
+
+/// Takes each endpoint's run of blocks, in `matched`, to `reached` where it was one shorter and one
+/// of `entries`, all of one block, is the endpoint's. Returns whether there was such a run; `None`
+/// where there are no entries.
+fn grow_runs<'a>(
+    entries: impl Iterator<Item = &'a Entry>,
+    reached: u32,
+    matched: &mut [u32],
+) -> Option<bool> {
+    let mut grown = None;
+    for entry in entries {
+        let run = matched.get_mut(entry.endpoint.index());
+        let run = run.filter(|run| run.saturating_add(1) == reached);
+        grown = Some(grown == Some(true) || run.is_some());
+        if let Some(run) = run {
+            *run = reached;
+        }
+    }
+    grown
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use inline_epp::config::{Config, PendingCredit, ScoringConfig};
 use inline_epp::datalayer::EndpointId;
-use inline_epp::prefix::{BlockHash, ChainBuilder, PrefixIndex, Seed};
+use inline_epp::prefix::{BlockHash, ChainBuilder, PrefixIndex, Seed, Tail};
 use inline_epp::scheduling::picker::TieKey;
 use inline_epp::scheduling::{Candidate, Request, five_factor};
 use proptest::prelude::*;
@@ -45,6 +45,15 @@ impl Naive {
                     .position(|held| held.endpoint == endpoint);
                 self.entries.remove(oldest.unwrap());
             }
+            self.entries.push_back(held);
+        }
+    }
+
+    /// Makes the blocks of `known`, which the endpoint holds, the youngest.
+    fn touch(&mut self, endpoint: u16, known: &[u64]) {
+        for &block in known.iter().rev() {
+            let at = self.position(endpoint, block).expect("held");
+            let held = self.entries.remove(at).unwrap();
             self.entries.push_back(held);
         }
     }
@@ -104,6 +113,8 @@ impl Naive {
 #[derive(Clone, Debug)]
 enum Operation {
     Record(u16, Vec<u64>),
+    /// A chain, of which so many blocks may have been proved.
+    RecordAfter(u16, Vec<u64>, usize),
     Confirm(u16, Vec<u64>),
     TakeBack(u16, Vec<u64>),
 }
@@ -119,10 +130,13 @@ fn chains() -> impl Strategy<Value = Vec<u64>> {
 
 fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let operation =
-        (0_u8..5, 0..ENDPOINTS, chains()).prop_map(|(kind, endpoint, chain)| match kind {
-            0..=2 => Operation::Record(endpoint, chain),
-            3 => Operation::Confirm(endpoint, chain),
-            _ => Operation::TakeBack(endpoint, chain),
+        (0_u8..8, 0..ENDPOINTS, chains(), 1_usize..8).prop_map(|(kind, endpoint, chain, known)| {
+            match kind {
+                0..=2 => Operation::Record(endpoint, chain),
+                3..=4 => Operation::Confirm(endpoint, chain),
+                5..=6 => Operation::RecordAfter(endpoint, chain, known),
+                _ => Operation::TakeBack(endpoint, chain),
+            }
         });
     prop::collection::vec(operation, 0..60)
 }
@@ -203,6 +217,17 @@ proptest! {
                 Operation::Record(endpoint, chain) => {
                     index.record(EndpointId::new(*endpoint), &hashes(chain));
                     naive.record(*endpoint, chain, room);
+                }
+                Operation::RecordAfter(endpoint, chain, known) => {
+                    let (known, new) = chain.split_at(*known.min(&chain.len()));
+                    let block = BlockHash(known.last().copied().unwrap_or(0));
+                    let tail = Tail { len: known.len() as u32, block };
+                    let id = EndpointId::new(*endpoint);
+                    if index.record_after_confirmed(id, tail, &hashes(new)) {
+                        naive.touch(*endpoint, known);
+                        naive.record(*endpoint, new, room);
+                        naive.touch(*endpoint, known);
+                    }
                 }
                 Operation::Confirm(endpoint, chain) => {
                     index.confirm(EndpointId::new(*endpoint), &hashes(chain));

@@ -18,13 +18,15 @@ pub(super) const PER_ENTRY: usize = 2;
 pub(super) struct Buckets {
     heads: Vec<Vec<Slot>>,
     count: u32,
+    /// As many low bits as number all buckets.
+    mask: u64,
 }
 
 impl Buckets {
     /// The first entry in the bucket of `block`. The others follow by their `next_in_bucket`;
     /// entries of other blocks are among them.
     pub(super) fn head(&self, block: BlockHash) -> Slot {
-        let bucket = bucket_of(block, self.count);
+        let bucket = self.bucket_of(block);
         self.place(bucket).copied().unwrap_or(NONE)
     }
 
@@ -43,7 +45,7 @@ impl Buckets {
     pub(super) fn remove(&mut self, slab: &mut Slab, slot: Slot) {
         let Some(entry) = slab.get(slot) else { return };
         let (block, next) = (entry.block, entry.next_in_bucket);
-        let bucket = bucket_of(block, self.count);
+        let bucket = self.bucket_of(block);
         let Some(head) = self.place_mut(bucket) else {
             return;
         };
@@ -72,7 +74,7 @@ impl Buckets {
         let Some(entry) = slab.get_mut(slot) else {
             return;
         };
-        if let Some(head) = self.place_mut(bucket_of(entry.block, self.count)) {
+        if let Some(head) = self.place_mut(self.bucket_of(entry.block)) {
             entry.next_in_bucket = *head;
             *head = slot;
         }
@@ -92,6 +94,9 @@ impl Buckets {
             chunk.push(NONE);
         }
         self.count = added.saturating_add(1);
+        if u64::from(added) > self.mask {
+            self.mask = self.mask << 1 | 1;
+        }
         let half = added.checked_ilog2().map_or(0, |bits| 1 << bits);
         let Some(head) = self.place_mut(added.saturating_sub(half)) else {
             return;
@@ -104,6 +109,17 @@ impl Buckets {
         }
     }
 
+    /// The bucket of `block`: its hash's low bits, one bit fewer where that bucket is not split off
+    /// yet.
+    fn bucket_of(&self, block: BlockHash) -> u32 {
+        let bucket = u32::try_from(block.0 & self.mask).unwrap_or(0);
+        if bucket < self.count {
+            bucket
+        } else {
+            u32::try_from(block.0 & self.mask >> 1).unwrap_or(0)
+        }
+    }
+
     fn place(&self, bucket: u32) -> Option<&Slot> {
         let chunk = self.heads.get((bucket / CHUNK) as usize)?;
         chunk.get((bucket % CHUNK) as usize)
@@ -112,25 +128,6 @@ impl Buckets {
     fn place_mut(&mut self, bucket: u32) -> Option<&mut Slot> {
         let chunk = self.heads.get_mut((bucket / CHUNK) as usize)?;
         chunk.get_mut((bucket % CHUNK) as usize)
-    }
-}
-
-/// The bucket of `block` among `count`: its hash's low bits, one bit fewer where that bucket is
-/// not split off yet.
-fn bucket_of(block: BlockHash, count: u32) -> u32 {
-    let bits = count
-        .saturating_sub(1)
-        .checked_ilog2()
-        .map_or(0, |bits| bits.saturating_add(1));
-    let mask = u64::MAX
-        .checked_shr(u64::BITS.saturating_sub(bits))
-        .unwrap_or(0);
-    let bucket = u32::try_from(block.0 & mask).unwrap_or(0);
-    if bucket < count {
-        bucket
-    } else {
-        let shorter = mask >> 1;
-        u32::try_from(block.0 & shorter).unwrap_or(0)
     }
 }
 

@@ -14,6 +14,26 @@ pub(super) struct Lru {
     pub(super) key: u64,
 }
 
+/// Entries that follow one another in a list.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    pub(super) oldest: Slot,
+    pub(super) youngest: Slot,
+    /// The one behind `youngest`, [`NONE`] where there is none.
+    pub(super) next: Slot,
+}
+
+impl Default for Run {
+    /// None.
+    fn default() -> Self {
+        Self {
+            oldest: NONE,
+            youngest: NONE,
+            next: NONE,
+        }
+    }
+}
+
 impl Lru {
     pub(super) fn new(capacity: u32, key: u64) -> Self {
         Self {
@@ -53,6 +73,32 @@ impl Lru {
         }
         self.oldest = slot;
         self.len = self.len.saturating_add(1);
+    }
+
+    /// Moves `run`, which is in this list, behind all others: as if its entries were taken out and
+    /// appended one by one.
+    pub(super) fn make_youngest(&mut self, slab: &mut Slab, run: &Run) {
+        let Some(oldest) = slab.get_mut(run.oldest) else {
+            return;
+        };
+        if run.youngest == self.youngest {
+            return;
+        }
+        let before = core::mem::replace(&mut oldest.older, self.youngest);
+        match slab.get_mut(before) {
+            Some(before) => before.younger = run.next,
+            None => self.oldest = run.next,
+        }
+        if let Some(next) = slab.get_mut(run.next) {
+            next.older = before;
+        }
+        if let Some(last) = slab.get_mut(self.youngest) {
+            last.younger = run.oldest;
+        }
+        if let Some(youngest) = slab.get_mut(run.youngest) {
+            youngest.younger = NONE;
+        }
+        self.youngest = run.youngest;
     }
 
     /// Takes out `slot`, which is in this list.

@@ -1,3 +1,5 @@
+use std::collections::VecDeque;
+
 use super::buckets::PER_ENTRY;
 use super::*;
 
@@ -60,6 +62,50 @@ fn a_touched_prompt_outlives_an_older_one() {
     index.record(endpoint(0), &chain(21..=25));
     assert_eq!(full_matches(&index, &chain(1..=5)), [5]);
     assert_eq!(full_matches(&index, &chain(11..=15)), [0]);
+}
+
+#[test]
+fn blocks_are_in_the_order_they_were_last_sent_in_whatever_is_sent() {
+    const ROOM: usize = 8;
+    let mut index = PrefixIndex::new(1, u32::try_from(ROOM).unwrap(), UNBOUNDED);
+    let mut expected: VecDeque<BlockHash> = VecDeque::new();
+    let mut seed: u64 = 1;
+    let mut random = |below: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 33) % below
+    };
+    for round in 0..5_000 {
+        // Mostly a prompt that goes on as one before did, at times one that repeats its own blocks.
+        let (len, first) = (random(10), random(12));
+        let hashes = (0..len).map(|at| {
+            if round % 3 == 0 {
+                random(12)
+            } else {
+                first + at
+            }
+        });
+        let prompt = chain(hashes);
+        index.record(endpoint(0), &prompt);
+        for block in prompt.iter().take(ROOM).rev() {
+            expected.retain(|held| held != block);
+            expected.truncate(ROOM - 1);
+            expected.push_front(*block);
+        }
+        let held: VecDeque<BlockHash> = index.held(endpoint(0)).map(|held| held.block).collect();
+        assert_eq!(held, expected, "round {round}: {prompt:?}");
+    }
+}
+
+#[test]
+fn prompts_of_any_length_match_as_far_as_they_are_known() {
+    for known in 0..40 {
+        let mut index = PrefixIndex::new(1, 100, UNBOUNDED);
+        index.record(endpoint(0), &chain(1..=known));
+        for len in 0..40 {
+            let matched = u32::try_from(known.min(len)).unwrap();
+            assert_eq!(full_matches(&index, &chain(1..=len)), [matched]);
+        }
+    }
 }
 
 #[test]
@@ -220,6 +266,64 @@ fn blocks_that_continue_a_known_beginning_are_recorded_behind_it() {
     index.record_after(endpoint(0), three, &chain(4..=9));
     assert_eq!(full_matches(&index, &chain(1..=9)), [6]);
     assert_eq!(index.known_len(&chain(1..=9)), 6);
+}
+
+/// An index of one endpoint with room for 20 blocks that was proved to hold 1 to 5, then 11 to 18.
+fn proved() -> PrefixIndex {
+    let mut index = PrefixIndex::new(1, 20, UNBOUNDED);
+    for blocks in [chain(1..=5), chain(11..=18)] {
+        index.record(endpoint(0), &blocks);
+        index.confirm(endpoint(0), &blocks);
+    }
+    index
+}
+
+fn tail(len: u32, block: u64) -> Tail {
+    let block = BlockHash(block);
+    Tail { len, block }
+}
+
+fn youngest_first(index: &PrefixIndex) -> Vec<u64> {
+    index.held(endpoint(0)).map(|held| held.block.0).collect()
+}
+
+#[test]
+fn a_proved_beginning_is_touched_and_only_what_follows_is_pending() {
+    let mut index = proved();
+    assert!(index.record_after_confirmed(endpoint(0), tail(5, 5), &chain(6..=7)));
+    let expected: Vec<u64> = (1..=7).chain(11..=18).collect();
+    assert_eq!(youngest_first(&index), expected);
+    let pending = index.held(endpoint(0)).filter(|held| held.pending > 0);
+    assert!(pending.map(|held| held.block.0).eq(6..=7));
+    index.take_back(endpoint(0), &chain(6..=7));
+    assert_eq!(full_matches(&index, &chain(1..=7)), [5]);
+    // A part of it is a beginning, too, and it does not leave the list's end.
+    assert!(index.record_after_confirmed(endpoint(0), tail(3, 3), &[]));
+    let expected: Vec<u64> = (1..=5).chain(11..=18).collect();
+    assert_eq!(youngest_first(&index), expected);
+}
+
+#[test]
+fn what_is_not_proved_not_whole_or_without_room_is_no_proved_beginning() {
+    let mut index = proved();
+    index.record(endpoint(0), &chain(21..=22));
+    let before = youngest_first(&index);
+    let cases = [
+        (tail(0, 0), chain(30..=31), "nothing"),
+        (tail(2, 22), chain([23]), "pending"),
+        (tail(4, 5), chain([6]), "longer than told"),
+        (tail(6, 5), chain([6]), "shorter than told"),
+        (tail(1, 77), chain([6]), "unknown"),
+        (tail(5, 5), chain(31..=36), "new blocks could drive it out"),
+        (tail(5, 5), chain([6, 12]), "a block that is held"),
+        (tail(5, 5), chain([6, 3]), "a block of its own"),
+    ];
+    for (tail, blocks, why) in cases {
+        let recorded = index.record_after_confirmed(endpoint(0), tail, &blocks);
+        assert!(!recorded, "{why}");
+        assert_eq!(youngest_first(&index), before, "{why}");
+    }
+    assert!(!index.record_after_confirmed(endpoint(9), tail(5, 5), &[]));
 }
 
 #[test]
