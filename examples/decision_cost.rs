@@ -1,7 +1,7 @@
-//! Where the time of a decision goes: read, hash, match and score, tell the other VMs.
+//! Where the time of a decision goes: read, hash, follow the other VMs, match and score, tell them.
 //!
-//! A chat of 16 KB over 64 endpoints, half of the chats with a new tail, an index as full as the first
-//! argument says (1,000,000 blocks). The second is the number of decisions (4,000). Natively:
+//! Chats of which half have a new tail, one VM after another. Arguments: blocks in the index (1,000,000), decisions (4,000),
+//! endpoints (64), bytes of a chat (16,384), VMs (1). Natively:
 //! `cargo run --release --example decision_cost`; in V8:
 //! `cargo build --release --target wasm32-wasip1 --example decision_cost && node --no-warnings --no-liftoff
 //! scripts/in-v8.mjs decision_cost`. The log's slots are memory here; in Envoy each is a host call.
@@ -21,13 +21,11 @@ use inline_epp::config::Config;
 use inline_epp::prefix::{BlockHash, Chain, ChainBuilder, Seed};
 use inline_epp::replication::VmId;
 use inline_epp::replication::ring::{Cas, Ring, SetResult, SharedStore};
-use inline_epp::requestcontrol::{Ledger, LedgerHandle, Pool, Ticket};
+use inline_epp::requestcontrol::{Ledger, LedgerHandle, Pick, Pool, Ticket};
 use inline_epp::requesthandling::{Api, PromptSink, Request};
 use inline_epp::scheduling::picker::TieKey;
 use inline_epp::time::Timestamp;
 
-const ENDPOINTS: usize = 64;
-const BODY: usize = 16 << 10;
 const BASES: usize = 16;
 /// The new tail is this part of a chat.
 const TAIL: usize = 10;
@@ -44,12 +42,13 @@ fn main() {
             .unwrap_or(usual)
     };
     let (blocks, decisions) = (number(1_000_000), number(4_000));
-    let Some(mut bench) = Bench::new(blocks) else {
+    let (endpoints, bytes, vms) = (number(64), number(16 << 10), number(1));
+    let Some(mut bench) = Bench::new(blocks, endpoints, bytes, vms) else {
         println!("the configuration is refused");
         return;
     };
     bench.fill(blocks);
-    let mut steps: [Vec<Duration>; 5] = Default::default();
+    let mut steps: [Vec<Duration>; 6] = Default::default();
     for count in 0..decisions {
         let Some(took) = bench.decide(count) else {
             println!("a decision failed");
@@ -62,6 +61,7 @@ fn main() {
     let names = [
         "read",
         "hash",
+        "follow the others",
         "match and score",
         "tell that it is routed",
         "tell that it is over",
@@ -79,17 +79,17 @@ fn main() {
 }
 
 struct Bench {
-    pool: Pool,
+    pools: Vec<Pool>,
     bodies: Vec<String>,
     now: Timestamp,
 }
 
 impl Bench {
-    fn new(blocks: usize) -> Option<Self> {
-        let endpoints: Vec<String> = (0..ENDPOINTS)
-            .map(|id| format!(r#""10.0.0.{id}:8000""#))
+    fn new(blocks: usize, endpoints: usize, bytes: usize, vms: usize) -> Option<Self> {
+        let each = blocks.div_ceil(endpoints);
+        let endpoints: Vec<String> = (0..endpoints)
+            .map(|id| format!(r#""10.0.{}.{}:8000""#, id / 256, id % 256))
             .collect();
-        let each = blocks.div_ceil(ENDPOINTS);
         let configuration = format!(
             r#"{{"pools": [{{"name": "p", "cluster": "c", "endpoints": [{}],
                 "prefix": {{"capacityBlocks": {each}, "autoTune": false}}}}]}}"#,
@@ -99,11 +99,15 @@ impl Bench {
         let mut store = Memory::default();
         Ring::create(SLOTS, &mut store)?;
         let ring = Ring::join(SLOTS, &store);
-        let ledger = LedgerHandle::new(Ledger::shared(VmId(1), ring, Box::new(store)));
+        let pool = config.pools.first()?;
+        let vm = |vm| {
+            let ledger = Ledger::shared(VmId(vm), ring, Box::new(store.clone()));
+            Pool::new(pool.clone(), blocks, LedgerHandle::new(ledger)).ok()
+        };
         Some(Self {
-            pool: Pool::new(config.pools.first()?.clone(), blocks, ledger).ok()?,
+            pools: (1..).take(vms.max(1)).map(vm).collect::<Option<_>>()?,
             bodies: (0..BASES)
-                .map(|base| text(&format!("prompt {base} "), BODY))
+                .map(|base| text(&format!("prompt {base} "), bytes))
                 .collect(),
             now: Timestamp::from_nanos(1_000_000_000),
         })
@@ -112,7 +116,8 @@ impl Bench {
     /// Prompts nobody asks for again, until the index is full.
     fn fill(&mut self, blocks: usize) {
         let mut next = 0;
-        while self.pool.indexed_blocks() < blocks * 9 / 10 && next < 4 * blocks as u64 {
+        let is_full = |pool: &Pool| pool.indexed_blocks() >= blocks * 9 / 10;
+        while !self.pools.first().is_none_or(is_full) && next < 4 * blocks as u64 {
             let chain = Chain {
                 blocks: (next..next + LONG)
                     .map(|number| BlockHash(number.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
@@ -122,25 +127,27 @@ impl Bench {
                 further: Vec::new(),
             };
             next += LONG;
-            if let Some(mut ticket) = self.route(&chain, next) {
-                ticket.answered(&mut self.pool);
-                ticket.close(&mut self.pool);
+            let Some(pool) = self.pools.first_mut() else {
+                return;
+            };
+            let pick = pool.pick(&chain, "m", TieKey(next), 3, self.now);
+            if let Some(mut ticket) = open(pool, &pick, &chain, self.now) {
+                ticket.answered(pool, true);
+                ticket.close(pool);
+            }
+            for pool in &self.pools {
+                pool.catch_up();
             }
         }
     }
 
-    fn route(&mut self, chain: &Chain, tie: u64) -> Option<Ticket> {
-        let pick = self.pool.pick(chain, "m", TieKey(tie), 3, self.now);
-        let offered = pick.decision.ranking.iter().map(|ranked| ranked.endpoint);
-        Ticket::open(&mut self.pool, offered.collect(), &chain.blocks, self.now)
-    }
-
     /// The steps' times.
-    fn decide(&mut self, count: usize) -> Option<[Duration; 5]> {
+    fn decide(&mut self, count: usize) -> Option<[Duration; 6]> {
         let base = self.bodies.get(count % BASES)?;
-        let kept = BODY - BODY / TAIL;
+        let tail = base.len() / TAIL;
+        let kept = base.len().checked_sub(tail)?;
         let prompt = if (count / BASES) % 2 == 1 {
-            let tail = text(&format!("tail {count} "), BODY / TAIL);
+            let tail = text(&format!("tail {count} "), tail);
             format!("{}{tail}", base.get(..kept)?)
         } else {
             base.clone()
@@ -161,26 +168,29 @@ impl Bench {
         request.read_prompts(&mut builder).ok()?;
         let chain = builder.finish().chain(Seed::new("m", None));
         let hashed = start.elapsed();
+        let vms = self.pools.len();
+        let pool = self.pools.get_mut(count.checked_rem(vms)?)?;
         let start = Instant::now();
-        let pick = self
-            .pool
-            .pick(&chain, "m", TieKey(count as u64), 3, self.now);
+        pool.catch_up();
+        let followed = start.elapsed();
+        let start = Instant::now();
+        let pick = pool.pick(&chain, "m", TieKey(count as u64), 3, self.now);
         let picked = start.elapsed();
-        let offered = pick
-            .decision
-            .ranking
-            .iter()
-            .map(|ranked| ranked.endpoint)
-            .collect();
         let start = Instant::now();
-        let mut ticket = Ticket::open(&mut self.pool, offered, &chain.blocks, self.now)?;
+        let mut ticket = open(pool, &pick, &chain, self.now)?;
         let opened = start.elapsed();
         let start = Instant::now();
-        ticket.answered(&mut self.pool);
-        ticket.close(&mut self.pool);
+        ticket.answered(pool, true);
+        ticket.close(pool);
         let closed = start.elapsed();
-        Some([read, hashed.saturating_sub(read), picked, opened, closed])
+        let hashed = hashed.saturating_sub(read);
+        Some([read, hashed, followed, picked, opened, closed])
     }
+}
+
+fn open(pool: &mut Pool, pick: &Pick, chain: &Chain, now: Timestamp) -> Option<Ticket> {
+    let offered = pick.decision.ranking.iter().map(|ranked| ranked.endpoint);
+    Ticket::open(pool, offered.collect(), &chain.blocks, now)
 }
 
 fn text(word: &str, length: usize) -> String {

@@ -19,4 +19,4 @@ mod wire;
 pub use entry::Entry;
 pub use heartbeats::Heartbeats;
 pub use ids::{LeaseId, PoolKey, Sequence, VmId, Weight};
-pub use replica::{LeaseObserver, NewRequest, OpenLease, Pending, Reopening, Replica};
+pub use replica::{LeaseObserver, NewRequest, OpenLease, Outcome, Pending, Reopening, Replica};

@@ -7,8 +7,8 @@ mod pool;
 mod ticket;
 mod token_ratios;
 
-pub use in_flight::InFlight;
-pub use ledger::{Board, Ledger, LedgerHandle, ReplicaLimits, RequestId, Sent, Upkeep};
+pub use in_flight::{InFlight, Tally};
+pub use ledger::{Board, End, Ledger, LedgerHandle, ReplicaLimits, RequestId, Sent, Upkeep};
 pub use load_guard::LoadGuard;
 pub use pool::{Followed, Pick, Pool};
 pub use ticket::{Moved, PrefillResult, Served, Ticket};

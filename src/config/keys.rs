@@ -313,7 +313,7 @@ const KEYS: &[KeyDoc] = &[
     key("failureMode", choice(&["FailOpen", "FailClose"]), "\"FailOpen\"", "When no endpoint is fit: route by the same scores all the same, or answer 503."),
     section("limits", "Caps on what grows with traffic."),
     key("limits.indexBytes", INDEX_BYTES, "\"64Mi\"", "Memory for the prefix indexes, in each Envoy worker."),
-    key("limits.logSlots", LOG_SLOTS, "4096", "Decisions that shared data keeps for workers that are behind; each takes 64 bytes, and 8 for each new block of its prompt."),
+    key("limits.logSlots", LOG_SLOTS, "4096", "Decisions that shared data keeps for workers, and the main thread, that are behind; each takes 64 bytes, and 8 for each new block of its prompt."),
     key("limits.labelValues", LABEL_VALUES, "100", "Client-controlled values of a metric label; the rest is `other`."),
     key("debugHeaders", Kind::Flag, "false", "Send the `x-epp-*` headers to the client."),
     key("logLevel", choice(&["info", "debug", "trace"]), "\"info\"", "The most detailed level that is logged."),

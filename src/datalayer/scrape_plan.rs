@@ -8,7 +8,9 @@ use crate::time::Timestamp;
 
 /// Which endpoints are due for a call. At most one call is under way for each endpoint; a slow one
 /// delays nobody but itself. Endpoints are told by address, so one that takes another's place waits
-/// for nothing. Memory: some words for each endpoint.
+/// for nothing. Those first called together, or again after a pause, come again one after another, so
+/// that their answers, and the work of reading them, are spread over the interval. Memory: some words
+/// for each endpoint.
 #[derive(Debug)]
 pub struct ScrapePlan<K = SocketAddr> {
     /// After this long an answer is not waited for any longer, even if the host never reports it.
@@ -21,6 +23,10 @@ pub struct ScrapePlan<K = SocketAddr> {
 struct Latest {
     started: Option<Timestamp>,
     is_under_way: bool,
+    /// The next call comes that much earlier than an interval after this one.
+    advance: Duration,
+    /// Set while those are sought that are no endpoints any more.
+    is_endpoint: bool,
 }
 
 impl<K: Copy + Ord> ScrapePlan<K> {
@@ -40,24 +46,46 @@ impl<K: Copy + Ord> ScrapePlan<K> {
         endpoints: impl Iterator<Item = (K, Duration)>,
         now: Timestamp,
     ) -> Vec<K> {
-        let mut before = core::mem::take(&mut self.endpoints);
-        let mut due = Vec::new();
+        let (mut due, mut together) = (Vec::new(), Vec::new());
         for (key, every) in endpoints {
-            let known = before.remove(&key).unwrap_or_default();
-            let latest = self.endpoints.entry(key).or_insert(known);
-            let wait = if latest.is_under_way {
-                self.give_up_after.max(every)
+            let latest = self.endpoints.entry(key).or_default();
+            latest.is_endpoint = true;
+            let (wait, advance) = if latest.is_under_way {
+                (self.give_up_after.max(every), Duration::ZERO)
             } else {
-                every
+                (every, latest.advance)
             };
-            if latest.started.is_some_and(|at| now < at.after(wait)) {
+            let waits = |at: Timestamp| now.after(advance) < at.after(wait);
+            if latest.started.is_some_and(waits) {
                 continue;
+            }
+            let paused =
+                |at: Timestamp| !latest.is_under_way && now >= at.after(wait.saturating_mul(2));
+            if latest.started.is_none_or(paused) {
+                together.push((key, every));
             }
             latest.started = Some(now);
             latest.is_under_way = true;
+            latest.advance = Duration::ZERO;
             due.push(key);
         }
+        self.spread(&together);
+        self.endpoints
+            .retain(|_, latest| core::mem::take(&mut latest.is_endpoint));
         due
+    }
+
+    /// Spreads the next calls of those whose present one is `together`, the first of them as early as
+    /// its share of the interval allows and the last an interval from now.
+    fn spread(&mut self, together: &[(K, Duration)]) {
+        let count = u64::try_from(together.len()).unwrap_or(u64::MAX);
+        for (&(key, every), behind) in together.iter().rev().zip(0_u64..) {
+            if let Some(latest) = self.endpoints.get_mut(&key) {
+                let nanos = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX);
+                let share = nanos.checked_div(count).unwrap_or(0);
+                latest.advance = Duration::from_nanos(share.saturating_mul(behind));
+            }
+        }
     }
 
     /// The call that started at `started` has ended, one way or another.
@@ -99,14 +127,46 @@ mod tests {
     }
 
     #[test]
-    fn each_endpoint_is_due_once_an_interval() {
+    fn each_endpoint_is_due_once_an_interval_and_not_all_of_them_at_once() {
         let mut plan = plan();
-        assert_eq!(start(&mut plan, 2, 0), [0, 1]);
-        for number in 0..2 {
+        assert_eq!(start(&mut plan, 4, 0), [0, 1, 2, 3]);
+        for number in 0..4 {
             plan.ended(address(number), at(0));
         }
-        assert_eq!(start(&mut plan, 2, 999), [0_u16; 0]);
-        assert_eq!(start(&mut plan, 2, 1_000), [0, 1]);
+        let mut calls = Vec::new();
+        for millis in 1..=3_000 {
+            for number in start(&mut plan, 4, millis) {
+                plan.ended(address(number), at(millis));
+                calls.push((millis, number));
+            }
+        }
+        let (first, others) = calls.split_at_checked(4).unwrap();
+        assert_eq!(first, [(250, 0), (500, 1), (750, 2), (1_000, 3)]);
+        let later = |by: u64| {
+            first
+                .iter()
+                .map(move |&(millis, number)| (millis + by, number))
+        };
+        assert!(others.iter().copied().eq(later(1_000).chain(later(2_000))));
+    }
+
+    #[test]
+    fn those_due_together_after_a_pause_are_spread_anew() {
+        let mut plan = plan();
+        start(&mut plan, 4, 0);
+        (0..4).for_each(|number| plan.ended(address(number), at(0)));
+        // Another VM called them meanwhile.
+        assert_eq!(start(&mut plan, 4, 5_000), [0, 1, 2, 3]);
+        (0..4).for_each(|number| plan.ended(address(number), at(5_000)));
+        let calls: Vec<_> = (5_001..=6_000)
+            .flat_map(|millis| {
+                start(&mut plan, 4, millis)
+                    .into_iter()
+                    .map(move |number| (millis, number))
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+        assert_eq!(calls, [(5_250, 0), (5_500, 1), (5_750, 2), (6_000, 3)]);
     }
 
     #[test]

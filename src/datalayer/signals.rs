@@ -1,51 +1,56 @@
 //! Values of series that the operator's plugins ask for, whatever they mean.
 
-use super::exposition::{self, Sample};
+use std::rc::Rc;
+
+use super::exposition::{Names, Sample, samples_of};
 use crate::config::MetricSpec;
 
 /// One value for each series asked for, in the order of the specifications; `None` where the page
-/// had none. Values are finite.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// had none. Values are finite. A copy shares them, so that every request's view of every endpoint
+/// can have one.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Signals {
-    values: [Option<f64>; MetricSpec::MAX],
+    /// `None` while there is no value.
+    values: Option<Rc<[Option<f64>; MetricSpec::MAX]>>,
 }
 
 impl Signals {
     /// How many there may be.
     pub const MAX: usize = MetricSpec::MAX;
     /// Nothing is known.
-    pub const NONE: Self = Self {
-        values: [None; MetricSpec::MAX],
-    };
+    pub const NONE: Self = Self { values: None };
 
     /// The value of the series at `place`.
     pub fn get(&self, place: usize) -> Option<f64> {
-        self.values.get(place).copied().flatten()
+        self.values.as_ref()?.get(place).copied().flatten()
     }
 
     /// Sets the value of the series at `place`; no place, or nothing finite, sets none.
     pub fn set(&mut self, place: usize, value: f64) {
-        if let Some(slot) = self.values.get_mut(place)
-            && value.is_finite()
-        {
+        if place >= Self::MAX || !value.is_finite() {
+            return;
+        }
+        let values = self.values.get_or_insert_default();
+        if let Some(slot) = Rc::make_mut(values).get_mut(place) {
             *slot = Some(value);
         }
     }
 
     /// Every place's value.
     pub fn iter(&self) -> impl Iterator<Item = Option<f64>> {
-        self.values.iter().copied()
+        (0..Self::MAX).map(|place| self.get(place))
     }
 }
 
 /// Reads the series `specs` off the page `text`: of each the first that matches and is finite.
-/// Linear in the page, once, and not at all without specifications; allocates nothing.
+/// Linear in the page, once, and not at all without specifications.
 pub fn read(specs: &[MetricSpec], text: &[u8]) -> Signals {
     let mut signals = Signals::default();
     if specs.is_empty() {
         return signals;
     }
-    for sample in exposition::samples(text) {
+    let names: Names<'_> = specs.iter().map(|spec| spec.family.as_bytes()).collect();
+    for sample in samples_of(text, &names) {
         for (place, spec) in specs.iter().enumerate() {
             if signals.get(place).is_none() && is_meant(spec, &sample) {
                 signals.set(place, sample.value);

@@ -50,6 +50,9 @@ pub(super) struct Route {
     pub(super) prefill: Option<Box<Prefill>>,
 }
 
+/// Times that a ranking is made again because another worker was faster; the one after is final.
+const MAX_OVERTAKEN: u32 = 3;
+
 /// The answer while `failureMode: FailClose` finds nobody.
 const REFUSAL: &str = concat!(
     r#"{"error":{"message":"no model server is available","#,
@@ -204,51 +207,34 @@ fn route(router: &mut Router, plan: &Plan, now: Timestamp, commands: &mut Vec<Co
         ref chain,
         ref model,
         continued,
-        tie,
         reason,
         ..
     } = plan;
-    let Policy {
-        mode,
-        header,
-        attempts,
-        failure_mode,
-        debug_headers,
-    } = Policy::of(router.config());
+    let policy = Policy::of(router.config());
     let Some(state) = router.pool_mut(pool) else {
         return Outcome::NotOurs;
     };
 
-    // The other workers' latest decisions count.
-    state.catch_up();
-    let mut pick = state.pick(chain, &model.target, tie, attempts, now);
-    destination::leave_the_named(mode, &mut pick.decision.ranking);
-    let exception = pick.decision.exception;
-    let reason = exception
-        .filter(|_| !reason.is_fallback())
-        .unwrap_or(reason);
-    let nobody_fit =
-        failure_mode == FailureMode::FailClose && exception == Some(Reason::NoCandidates);
-    if nobody_fit || pick.decision.ranking.is_empty() {
-        let reason = if nobody_fit {
-            Reason::NoCandidates
-        } else {
-            Reason::NoEndpoints
-        };
-        return without_choice(pool, reason, failure_mode, debug_headers, commands);
-    }
+    let (pick, ticket) = match choose(state, plan, &policy, now) {
+        Ok(choice) => choice,
+        Err(reason) => return without_choice(pool, reason, &policy, commands),
+    };
+    let reason = match pick.decision.exception {
+        Some(exception) if !reason.is_fallback() => exception,
+        _ => reason,
+    };
+    let destinations = destinations(state, &pick, policy.mode);
     commands.push(Command::SetRequestHeader(
-        header.into(),
-        destinations(state, &pick, mode),
+        policy.header.into(),
+        destinations,
     ));
     let told = tell_sidecar(state, &pick, commands);
     count(&pick, pool, model, reason, commands);
     let wish = count_split(state, &pick, pool, commands);
-    let debug = debug_headers.then(|| Debug::new(state, &pick, reason));
-    let offered = pick.decision.ranking.iter().map(|ranked| ranked.endpoint);
-    let blocks = plan.cached();
-    let ticket = Ticket::open(state, offered.collect(), blocks, now);
-    let ticket = ticket.map(|ticket| ticket.with_prefill(state, told, blocks, now));
+    let debug = policy
+        .debug_headers
+        .then(|| Debug::new(state, &pick, reason));
+    let ticket = ticket.map(|ticket| ticket.with_prefill(state, told, plan.cached(), now));
     Outcome::Routed(Box::new(Route {
         pool,
         ticket,
@@ -258,6 +244,49 @@ fn route(router: &mut Router, plan: &Plan, now: Timestamp, commands: &mut Vec<Co
         wish,
         prefill: None,
     }))
+}
+
+/// Ranks the endpoints and sends the request to the first. Workers that choose at the same time
+/// would all choose the same endpoint: where one was faster, the ranking is made again with its
+/// request known. Nobody to send to is an error.
+fn choose(
+    pool: &mut Pool,
+    plan: &Plan,
+    policy: &Policy,
+    now: Timestamp,
+) -> Result<(Pick, Option<Ticket>), Reason> {
+    // The other workers' latest decisions count.
+    pool.catch_up();
+    let mut overtaken = 0_u32;
+    loop {
+        let &Policy { mode, attempts, .. } = policy;
+        let mut pick = pool.pick(&plan.chain, &plan.model.target, plan.tie, attempts, now);
+        destination::leave_the_named(mode, &mut pick.decision.ranking);
+        if let Some(reason) = obstacle(&pick, policy) {
+            return Err(reason);
+        }
+        let ranking = pick.decision.ranking.iter();
+        let offered = ranking.map(|ranked| ranked.endpoint).collect();
+        let blocks = plan.cached();
+        let Some(open) = pick.open.filter(|_| overtaken < MAX_OVERTAKEN) else {
+            let ticket = Ticket::open(pool, offered, blocks, now);
+            return Ok((pick, ticket));
+        };
+        if let Some(ticket) = Ticket::open_unless_busier(pool, offered, open, blocks, now) {
+            return Ok((pick, Some(ticket)));
+        }
+        overtaken = overtaken.saturating_add(1);
+    }
+}
+
+/// Why the request goes to nobody of the ranking.
+fn obstacle(pick: &Pick, policy: &Policy) -> Option<Reason> {
+    let refuses = policy.failure_mode == FailureMode::FailClose;
+    if refuses && pick.decision.exception == Some(Reason::NoCandidates) {
+        return Some(Reason::NoCandidates);
+    }
+    let is_empty = pick.decision.ranking.is_empty();
+    is_empty.then_some(Reason::NoEndpoints)
 }
 
 /// Names the prefill endpoint to a sidecar, where one is to see to it. Returns who was named.
@@ -296,12 +325,11 @@ fn count_split(
 fn without_choice(
     pool: usize,
     reason: Reason,
-    failure_mode: FailureMode,
-    debug_headers: bool,
+    policy: &Policy,
     commands: &mut Vec<Command>,
 ) -> Outcome {
     commands.push(Command::Count(Count::Fallback { pool, reason }));
-    if failure_mode == FailureMode::FailClose {
+    if policy.failure_mode == FailureMode::FailClose {
         commands.push(Command::Reply {
             status: 503,
             body: REFUSAL,
@@ -311,7 +339,7 @@ fn without_choice(
     Outcome::Routed(Box::new(Route {
         pool,
         ticket: None,
-        debug: debug_headers.then_some(Debug { reason, pick: None }),
+        debug: policy.debug_headers.then_some(Debug { reason, pick: None }),
         continued: None,
         usage: None,
         wish: None,

@@ -43,9 +43,16 @@ pub enum Event<'a> {
         upstream: Option<SocketAddr>,
         /// How many endpoints were tried and failed before that.
         failed_attempts: usize,
+        /// The length of its body, where the server announced it.
+        content_length: Option<usize>,
     },
-    /// Bytes of the response's body came.
-    ResponseBody,
+    /// The first bytes of the response's body came.
+    ResponseBody {
+        /// How many.
+        bytes: usize,
+        /// Nothing follows.
+        end_of_stream: bool,
+    },
     /// The bytes a [`super::Command::ReadResponseBody`] asked for.
     ResponseBodyRead(Vec<u8>),
     /// A piece of the response's body came that ends in these bytes, at least

@@ -29,6 +29,7 @@ impl Router {
             .into_iter()
             .map(|pool| Pool::new(pool, entries, ledger.clone()));
         let mut pools: Vec<Pool> = pools.collect::<Result<_, _>>()?;
+        pools.iter_mut().for_each(Pool::begin);
         if config.log_level == LogLevel::Trace {
             pools.iter_mut().for_each(Pool::explain_picks);
         }

@@ -58,6 +58,7 @@ struct Response {
     by_upstream: bool,
     upstream: Option<SocketAddr>,
     failed_attempts: usize,
+    content_length: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -67,6 +68,8 @@ struct Routed {
     response_began: bool,
     /// It began with a 2xx.
     succeeded: bool,
+    /// Bytes that the response's body was announced to have.
+    content_length: Option<usize>,
 }
 
 impl Stream {
@@ -81,6 +84,16 @@ impl Stream {
             return false;
         };
         sent.succeeded && sent.route.usage.is_some()
+    }
+
+    /// Where the request was sent, until another endpoint turns out to have served it.
+    pub fn destination(&self, router: &Router) -> Option<SocketAddr> {
+        let State::Routed(sent) = &self.state else {
+            return None;
+        };
+        let pool = router.pools().get(sent.route.pool)?;
+        let endpoint = sent.route.ticket.as_ref()?.endpoint(pool)?;
+        Some(pool.endpoint(endpoint)?.address)
     }
 
     /// Takes in `event` and says what to do about it.
@@ -103,21 +116,26 @@ impl Stream {
                 by_upstream,
                 upstream,
                 failed_attempts,
+                content_length,
             } => {
                 let response = Response {
                     status,
                     by_upstream,
                     upstream,
                     failed_attempts,
+                    content_length,
                 };
                 self.response_headers(router, response, now)
             }
             Event::PrefillSent => self.prefill_sent(),
             Event::PrefillEnded(end) => self.prefill_ended(router, &end, now),
-            Event::ResponseBody => self.response_body(router),
+            Event::ResponseBody {
+                bytes,
+                end_of_stream,
+            } => self.response_body(router, bytes, end_of_stream),
             Event::ResponsePiece(end) => self.response_piece(end),
             Event::ResponseBodyRead(start) => self.response_body_read(router, &start, now),
-            Event::Finished { upstream_reset } => self.finished(router, upstream_reset, now),
+            Event::Finished { upstream_reset } => self.finished(router, upstream_reset),
         }
     }
 
@@ -303,6 +321,7 @@ impl Stream {
                     route,
                     response_began: false,
                     succeeded: false,
+                    content_length: None,
                 };
                 if waits {
                     State::Prefilling(routed)
@@ -341,6 +360,7 @@ impl Stream {
         commands.push(Command::SetResponseHeader("x-request-id", id));
         sent.response_began |= response.by_upstream;
         sent.succeeded = response.by_upstream && (200..300).contains(&response.status);
+        sent.content_length = response.content_length;
         let pool = sent.route.pool;
         if let (Some(ticket), Some(state)) = (&mut sent.route.ticket, router.pool_mut(pool)) {
             let served = Served {
@@ -361,15 +381,16 @@ impl Stream {
         }
     }
 
-    fn response_body(&mut self, router: &mut Router) -> Step {
+    fn response_body(&mut self, router: &mut Router, bytes: usize, end_of_stream: bool) -> Step {
         let mut step = Step::default();
         let State::Routed(sent) = &mut self.state else {
             return step;
         };
+        let is_whole = end_of_stream || sent.content_length == Some(bytes);
         if let (Some(ticket), Some(state)) =
             (&mut sent.route.ticket, router.pool_mut(sent.route.pool))
         {
-            ticket.answered(state);
+            ticket.answered(state, is_whole);
         }
         if sent.route.continued.is_some() {
             step.commands
@@ -398,7 +419,7 @@ impl Stream {
         Step::default()
     }
 
-    fn finished(&mut self, router: &mut Router, upstream_reset: bool, now: Timestamp) -> Step {
+    fn finished(&mut self, router: &mut Router, upstream_reset: bool) -> Step {
         let mut step = Step::default();
         let state = core::mem::replace(&mut self.state, State::Passed);
         let (State::Prefilling(sent) | State::Routed(sent)) = state else {
@@ -414,7 +435,7 @@ impl Stream {
         let broken_off = upstream_reset && sent.response_began;
         let left = prefill.as_ref().map(|prefill| prefill.left(sent.succeeded));
         step.commands.extend(left);
-        let (Some(ticket), Some(state)) = (ticket, router.pool_mut(pool)) else {
+        let (Some(mut ticket), Some(state)) = (ticket, router.pool_mut(pool)) else {
             return step;
         };
         if broken_off {
@@ -422,7 +443,7 @@ impl Stream {
                 let reset = Count::UpstreamReset { pool, endpoint };
                 step.commands.push(Command::Count(reset));
             }
-            ticket.broken_off(state, now);
+            ticket.broken_off(state);
         } else if let Some(usage) = usage.filter(|_| sent.succeeded) {
             usage.learn(state);
         }

@@ -76,7 +76,6 @@ pub(super) fn prefill_end(body_size: usize) -> PrefillEnd {
     let Some(status) = status.and_then(|status| status.parse().ok()) else {
         return PrefillEnd::Broken;
     };
-    // Envoy adds it to what a server answers, and not to its own answers in the place of one.
     let by_server = abi::header(HeaderMap::HttpCallResponse, SERVICE_TIME).is_ok();
     match status {
         504 if !by_server => PrefillEnd::TimedOut,
@@ -90,7 +89,8 @@ pub(super) fn prefill_end(body_size: usize) -> PrefillEnd {
     }
 }
 
-const SERVICE_TIME: &str = "x-envoy-upstream-service-time";
+/// Envoy adds this header to what a server answers, and to nothing that it answers itself.
+pub(super) const SERVICE_TIME: &str = "x-envoy-upstream-service-time";
 
 /// Whether Envoy's answer says that a connection ended which had been there.
 fn broke_off(body_size: usize) -> bool {

@@ -6,7 +6,7 @@ use core::net::SocketAddr;
 use std::collections::BTreeMap;
 
 use super::abi::{self, Buffer, HeaderMap};
-use super::calls::Get;
+use super::calls::{self, Get};
 use super::scraper::{Call, Found};
 use crate::config::Config;
 use crate::datalayer::{
@@ -132,7 +132,7 @@ fn take_readiness(pool: &mut Pool, address: SocketAddr, body_size: usize) -> boo
     let header = |name| abi::header(HeaderMap::HttpCallResponse, name);
     let verdict = readiness(CheckAnswer {
         status: &header(":status").unwrap_or_default(),
-        by_server: header("x-envoy-upstream-service-time").is_ok(),
+        by_server: header(calls::SERVICE_TIME).is_ok(),
         overloaded: header("x-envoy-overloaded").is_ok(),
         body: &body.unwrap_or_default(),
     });

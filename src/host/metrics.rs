@@ -387,17 +387,23 @@ impl EndpointSeries {
 
     /// Sets the gauges of all that ever were endpoints; those that left show 0.
     fn report(&self, pool: &Pool, now: Timestamp) {
-        let here: BTreeMap<&str, EndpointId> = pool
-            .endpoints()
-            .map(|(id, endpoint)| (endpoint.name.as_str(), id))
-            .collect();
-        for series in &self.all {
-            let id = here.get(series.name.as_str());
-            let in_flight = id.map_or(0, |&id| pool.open_at(id));
+        let mut here = vec![None; self.all.len()];
+        for (id, endpoint) in pool.endpoints() {
+            let has_name = |place: &&usize| {
+                let series = self.all.get(**place);
+                series.is_some_and(|series| series.name == endpoint.name)
+            };
+            let place = self.places.get(id.index()).filter(has_name);
+            if let Some(here) = place.and_then(|&place| here.get_mut(place)) {
+                *here = Some(id);
+            }
+        }
+        for (series, id) in self.all.iter().zip(here) {
+            let in_flight = id.map_or(0, |id| pool.open_at(id));
             record(series.in_flight, u64::from(in_flight));
-            let queue_depth = id.map_or(0, |&id| pool.queue_depth(id));
+            let queue_depth = id.map_or(0, |id| pool.queue_depth(id));
             record(series.queue_depth, u64::from(queue_depth));
-            let health = id.map_or(0.0, |&id| pool.health(id, now));
+            let health = id.map_or(0.0, |id| pool.health(id, now));
             record(series.health, percent(health));
         }
     }

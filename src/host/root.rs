@@ -21,7 +21,8 @@ use super::watchdog::{self, Watchdog};
 use crate::config::Config;
 use crate::flow::{ProxyVersion, Router};
 use crate::replication::VmId;
-use crate::requestcontrol::{Ledger, LedgerHandle, Upkeep};
+use crate::replication::lease::Suitability;
+use crate::requestcontrol::{Ledger, LedgerHandle, Pool, Upkeep};
 
 /// What the streams of one configuration share. Borrows never span a host call that could come
 /// back to us.
@@ -166,8 +167,7 @@ impl Running {
 
     fn tick(&mut self) {
         let now = abi::now();
-        let serves = self.shared.entropy.was_used();
-        let leads = self.leadership.holds(now, serves);
+        let leads = self.leadership.holds(now, self.suits());
         let upkeep = Upkeep { now, leads };
         self.ledger
             .with(|ledger| ledger.upkeep(upkeep, &mut SharedBoard));
@@ -179,6 +179,7 @@ impl Running {
         };
         for pool in router.pools_mut() {
             pool.expire_abandoned(now);
+            pool.take_outcomes(now);
             for (address, condition) in pool.take_changes() {
                 if leads {
                     checker::log_change(pool, address, condition);
@@ -220,6 +221,19 @@ impl Running {
             metrics.report_pools(&router, now);
         }
         self.count_trouble(&metrics);
+    }
+
+    /// How well this VM suits to scrape for all, as of now.
+    fn suits(&self) -> Suitability {
+        let Ok(router) = self.shared.router.try_borrow() else {
+            return Suitability::Behind;
+        };
+        let pools = router.pools().iter().map(Pool::key);
+        let suits = self.ledger.with(|ledger| {
+            ledger.catch_up();
+            ledger.suits(pools)
+        });
+        suits.unwrap_or(Suitability::Behind)
     }
 
     /// Counts what was wrong with shared data since the last call.
@@ -397,11 +411,6 @@ impl Entropy {
             vm: xxh64(&seed.to_le_bytes(), 0),
             streams: Cell::new(0),
         }
-    }
-
-    /// Whether any stream was given a number.
-    pub(super) fn was_used(&self) -> bool {
-        self.streams.get() > 0
     }
 
     pub(super) fn next(&self) -> u128 {

@@ -5,12 +5,12 @@ use core::time::Duration;
 
 use super::abi;
 use crate::datalayer::PoolSnapshot;
-use crate::replication::lease::{self, Claimant, Step};
+use crate::replication::lease::{self, Claimant, Step, Suitability};
 use crate::replication::snapshot;
 use crate::time::Timestamp;
 
 /// Keys this module writes start like this; the number changes with any encoding behind it.
-pub(super) const PREFIX: &str = "inline-epp/3";
+pub(super) const PREFIX: &str = "inline-epp/5";
 
 /// No lease lasts longer: two of the longest scrape intervals.
 const LONGEST_LEASE: Duration = Duration::from_mins(20);
@@ -113,9 +113,8 @@ impl Leadership {
         })
     }
 
-    /// Whether this VM leads now; claims and renews the lease where it can. `serves` says whether it
-    /// has had a request.
-    pub(super) fn holds(&self, now: Timestamp, serves: bool) -> bool {
+    /// Whether this VM, which `suits`, leads now; claims and renews the lease where it can.
+    pub(super) fn holds(&self, now: Timestamp, suits: Suitability) -> bool {
         if self.is_superseded(now) {
             return false;
         }
@@ -123,16 +122,16 @@ impl Leadership {
             Ok((bytes, cas)) => (self.foreign.note(lease::decode(&bytes)), cas),
             Err(_) => (None, 0),
         };
-        let me = Claimant {
-            vm: self.me,
-            serves,
-        };
+        let me = Claimant { vm: self.me, suits };
+        let write = |lease| abi::set_shared_data(&self.key, &lease::encode(lease), cas).is_ok();
         match lease::step(lease, me, now, self.duration) {
             Step::Follow => false,
             Step::Lead => true,
-            Step::Claim(claim) => {
-                let written = abi::set_shared_data(&self.key, &lease::encode(claim), cas);
-                written.is_ok() && self.is_stored()
+            Step::Claim(claim) => write(claim) && self.is_stored(),
+            Step::Offer(offer) => {
+                // Not written: whoever wrote before leads now.
+                write(offer);
+                false
             }
         }
     }

@@ -16,6 +16,7 @@ use crate::flow::{
     Stream,
 };
 use crate::requesthandling::USAGE_BYTES;
+use crate::time::Timestamp;
 
 pub(super) struct HttpStream {
     context_id: u32,
@@ -23,6 +24,8 @@ pub(super) struct HttpStream {
     shared: Rc<Shared>,
     /// The response's body has begun.
     answered: bool,
+    /// The response is known to have come to its end.
+    is_whole: bool,
 }
 
 impl HttpStream {
@@ -32,11 +35,21 @@ impl HttpStream {
             stream: Rc::default(),
             shared: Rc::clone(shared),
             answered: false,
+            is_whole: false,
         }
     }
 
     fn handle(&self, event: Event<'_>) -> types::Action {
         run(&self.shared, &self.stream, event)
+    }
+
+    /// Whether `upstream` is where the request was sent first.
+    fn is_pick(&self, upstream: Option<SocketAddr>) -> bool {
+        let (Ok(router), Ok(stream)) = (self.shared.router.try_borrow(), self.stream.try_borrow())
+        else {
+            return false;
+        };
+        upstream.is_some() && stream.destination(&router) == upstream
     }
 
     /// Has the watchdog look after a stream that is held, while it is not known whether this host
@@ -100,7 +113,7 @@ impl HttpContext for HttpStream {
         if self
             .shared
             .watchdog
-            .follows_resume(self.context_id, abi::now())
+            .follows_resume(self.context_id, abi::now)
             && buffered > 0
         {
             self.shared.body_was_withheld();
@@ -115,25 +128,39 @@ impl HttpContext for HttpStream {
         self.handle(Event::RequestTrailers)
     }
 
-    fn on_http_response_headers(&mut self, _: usize, _: bool) -> types::Action {
+    fn on_http_response_headers(&mut self, _: usize, end_of_stream: bool) -> types::Action {
         self.shared.watchdog.something_else();
-        let status = abi::header(HeaderMap::Response, ":status").unwrap_or_default();
-        let details = abi::property("response\0code_details").unwrap_or_default();
+        self.is_whole = end_of_stream;
+        let encoded = abi::header_pairs(HeaderMap::Response).unwrap_or_default();
+        let pairs = abi::pairs(&encoded);
+        let headers = Headers::new(&pairs);
+        let (by_upstream, details) = origin(headers);
         let upstream = abi::property("upstream\0address").unwrap_or_default();
-        let by_upstream = details == b"via_upstream";
+        let upstream = parse::<SocketAddr>(&upstream);
+        let failed_attempts = if by_upstream && self.is_pick(upstream) {
+            // Who was tried first comes up again only once all that were offered have failed.
+            0
+        } else {
+            failed_attempts(&details, by_upstream)
+        };
         self.handle(Event::ResponseHeaders {
-            status: parse(&status).unwrap_or(0),
+            status: headers.value(":status").and_then(parse).unwrap_or(0),
             by_upstream,
-            upstream: parse::<SocketAddr>(&upstream),
-            failed_attempts: failed_attempts(&details, by_upstream),
+            upstream,
+            failed_attempts,
+            content_length: headers.value("content-length").and_then(parse),
         })
     }
 
-    fn on_http_response_body(&mut self, bytes: usize, _: bool) -> types::Action {
+    fn on_http_response_body(&mut self, bytes: usize, end_of_stream: bool) -> types::Action {
+        self.is_whole |= end_of_stream;
         // Mostly only the first byte means something, and a stream has thousands of pieces.
         if bytes > 0 && !self.answered {
             self.answered = true;
-            self.handle(Event::ResponseBody);
+            self.handle(Event::ResponseBody {
+                bytes,
+                end_of_stream,
+            });
         }
         let reads = |stream: Ref<'_, Stream>| stream.reads_response();
         if bytes > 0 && self.stream.try_borrow().is_ok_and(reads) {
@@ -146,31 +173,34 @@ impl HttpContext for HttpStream {
 
     fn on_log(&mut self) {
         self.shared.watchdog.forget(self.context_id);
-        let details = abi::property("response\0code_details").unwrap_or_default();
-        let upstream_reset = details.starts_with(b"upstream_reset_after_response_started");
+        let upstream_reset = !self.is_whole
+            && abi::property("response\0code_details")
+                .is_ok_and(|details| details.starts_with(b"upstream_reset_after_response_started"));
         self.handle(Event::Finished { upstream_reset });
     }
 }
 
 /// Runs one event, and the body read it may ask for.
 pub(super) fn run(shared: &Shared, stream: &RefCell<Stream>, event: Event<'_>) -> types::Action {
-    let started = abi::now();
-    let mut step = step_of(shared, stream, event);
+    // One look at the clock a callback: each is a call of the host.
+    let now = abi::now();
+    let mut step = step_of(shared, stream, event, now);
     if let Some(&Command::ReadBody(len)) = step.commands.first() {
         step = step_of(
             shared,
             stream,
             Event::RequestBodyRead(&mut HeldBody { len }),
+            now,
         );
     }
     if let Some(&Command::ReadResponseBody(len)) = step.commands.first() {
         let start = abi::buffer(Buffer::ResponseBody, len).unwrap_or_default();
-        step = step_of(shared, stream, Event::ResponseBodyRead(start));
+        step = step_of(shared, stream, Event::ResponseBodyRead(start), now);
     }
     if step.commands.iter().any(is_decision)
         && let Ok(metrics) = shared.metrics.try_borrow()
     {
-        metrics.scoring_latency(abi::now().since(started));
+        metrics.scoring_latency(abi::now().since(now));
     }
     carry_out(shared, stream, step)
 }
@@ -185,7 +215,7 @@ fn carry_out(shared: &Shared, stream: &RefCell<Stream>, mut step: Step) -> types
                 Event::PrefillEnded(PrefillEnd::Refused)
             }
         };
-        step = step_of(shared, stream, event);
+        step = step_of(shared, stream, event, abi::now());
     }
     match step.action {
         Action::Continue => types::Action::Continue,
@@ -207,7 +237,7 @@ fn obey_all(shared: &Shared, commands: Vec<Command>) -> Option<PrefillCall> {
     None
 }
 
-fn step_of(shared: &Shared, stream: &RefCell<Stream>, event: Event<'_>) -> Step {
+fn step_of(shared: &Shared, stream: &RefCell<Stream>, event: Event<'_>, now: Timestamp) -> Step {
     // No host call that is made while either is borrowed comes back to a context, so this never
     // fails; if it did, the request would go on unrouted.
     let (Ok(mut router), Ok(mut stream)) =
@@ -215,7 +245,7 @@ fn step_of(shared: &Shared, stream: &RefCell<Stream>, event: Event<'_>) -> Step 
     else {
         return Step::default();
     };
-    stream.handle(&mut router, event, abi::now())
+    stream.handle(&mut router, event, now)
 }
 
 /// One line for what is counted. Model names are the client's words, so they are escaped.
@@ -310,6 +340,17 @@ fn obey(shared: &Shared, command: Command) {
     if let Err(error) = done {
         log::debug!("the host refused a call: {error:?}");
     }
+}
+
+/// Whether a server gave the response with these `headers`, and Envoy's details of it, where they
+/// were needed to tell: a property takes several times as long as a header.
+fn origin(headers: Headers<'_>) -> (bool, Vec<u8>) {
+    if headers.has(calls::SERVICE_TIME) {
+        return (true, Vec::new());
+    }
+    // Envoy's own answer, or a router that adds no headers.
+    let details = abi::property("response\0code_details").unwrap_or_default();
+    (details == b"via_upstream", details)
 }
 
 /// How many endpoints were tried in vain: all but the last where a server answered, all of them

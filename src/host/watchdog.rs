@@ -48,13 +48,13 @@ impl Watchdog {
         }
     }
 
-    /// Whether a body of this stream, at `now`, follows its resume at once.
-    pub(super) fn follows_resume(&self, context_id: u32, now: Timestamp) -> bool {
+    /// Whether a body of this stream follows its resume at once.
+    pub(super) fn follows_resume(&self, context_id: u32, now: fn() -> Timestamp) -> bool {
         let was_resumed = self
             .resumed
             .try_borrow_mut()
             .is_ok_and(|mut resumed| resumed.remove(&context_id));
-        was_resumed && now.since(self.resumed_at.get()) <= AT_ONCE
+        was_resumed && now().since(self.resumed_at.get()) <= AT_ONCE
     }
 
     /// A callback came that is no body of a resumed stream: what follows follows something else.

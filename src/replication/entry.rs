@@ -22,19 +22,23 @@ pub enum Entry {
     Void,
     /// A request was sent. Opens the lease with this entry's number.
     Routed(Routed),
-    /// The answer's first byte came: the lease's blocks are there.
+    /// The answer's first byte came: the lease's blocks are there, and the endpoint serves well.
     Confirmed {
         /// Whose request.
         pool: PoolKey,
         /// Which request.
         lease: LeaseId,
     },
-    /// The request is over; blocks still pending never got an answer.
+    /// The request is over.
     Finished {
         /// Whose request.
         pool: PoolKey,
         /// Which request.
         lease: LeaseId,
+        /// With its answer, so blocks still pending are there; else they never got one.
+        answered: bool,
+        /// The endpoint served it well, of which no [`Self::Confirmed`] has told.
+        succeeded: bool,
     },
     /// Another endpoint serves the request.
     Moved {
@@ -70,6 +74,13 @@ pub enum Entry {
     },
     /// The endpoint started anew, with an empty cache.
     Restarted {
+        /// Whose endpoint.
+        pool: PoolKey,
+        /// Which endpoint.
+        endpoint: SocketAddr,
+    },
+    /// The endpoint failed a request: a 5xx, a reset, a time-out.
+    Failed {
         /// Whose endpoint.
         pool: PoolKey,
         /// Which endpoint.
@@ -159,6 +170,7 @@ impl Entry {
             | Self::SnapshotPublished { pool }
             | Self::Removed { pool, .. }
             | Self::Restarted { pool, .. }
+            | Self::Failed { pool, .. }
             | Self::Capacity { pool, .. }
             | Self::Reopened(Reopened { pool, .. }) => Some(pool),
         }

@@ -31,6 +31,7 @@ impl Heartbeats {
             | Entry::SnapshotPublished { .. }
             | Entry::Removed { .. }
             | Entry::Restarted { .. }
+            | Entry::Failed { .. }
             | Entry::Capacity { .. } => {}
         }
     }

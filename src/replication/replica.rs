@@ -28,18 +28,31 @@ use crate::time::Timestamp;
 
 pub use self::leases::{OpenLease, Pending};
 
-/// Is told which leases are open.
+/// Is told which leases are open, and how endpoints do.
 pub trait LeaseObserver {
     /// `lease` counts at its endpoint from here on. Endpoints may be new.
     fn opened(&mut self, id: LeaseId, lease: &OpenLease);
 
     /// `lease`, of which [`Self::opened`] told, does not count any more.
     fn closed(&mut self, id: LeaseId, lease: &OpenLease);
+
+    /// `endpoint` served a request well, or failed it.
+    fn turned_out(&mut self, endpoint: EndpointId, outcome: Outcome);
+}
+
+/// What became of a request at an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The endpoint answered, be it that the client asked for what it may not have.
+    Served,
+    /// A 5xx, a reset, a time-out.
+    Failed,
 }
 
 impl LeaseObserver for () {
     fn opened(&mut self, _: LeaseId, _: &OpenLease) {}
     fn closed(&mut self, _: LeaseId, _: &OpenLease) {}
+    fn turned_out(&mut self, _: EndpointId, _: Outcome) {}
 }
 
 /// A pool's replicated state. `O` counts what is in flight.
@@ -166,8 +179,24 @@ impl<O: LeaseObserver> Replica<O> {
     fn change(&mut self, sequence: Sequence, entry: &Entry) {
         match *entry {
             Entry::Routed(ref routed) => self.routed(sequence, routed),
-            Entry::Confirmed { lease, .. } => self.confirm(lease),
-            Entry::Finished { lease, .. } => self.close(lease),
+            Entry::Confirmed { lease, .. } => {
+                self.served(lease);
+                self.confirm(lease);
+            }
+            Entry::Finished {
+                lease,
+                answered,
+                succeeded,
+                ..
+            } => {
+                if succeeded {
+                    self.served(lease);
+                }
+                if answered {
+                    self.confirm(lease);
+                }
+                self.close(lease);
+            }
             Entry::Moved {
                 lease,
                 to,
@@ -178,6 +207,11 @@ impl<O: LeaseObserver> Replica<O> {
             Entry::TakenBack { lease, .. } => self.take_back(lease),
             Entry::Removed { endpoint, .. } => self.removed(sequence, endpoint),
             Entry::Restarted { endpoint, .. } => self.restarted(sequence, endpoint),
+            Entry::Failed { endpoint, .. } => {
+                if let Some(id) = self.places.find(endpoint) {
+                    self.leases.observer.turned_out(id, Outcome::Failed);
+                }
+            }
             Entry::Capacity {
                 endpoint, blocks, ..
             } => {
@@ -195,9 +229,7 @@ impl<O: LeaseObserver> Replica<O> {
         let Some(endpoint) = self.places.find_or_add(routed.endpoint, &mut self.index) else {
             return;
         };
-        let pending = self.resolve(routed.tail(), &routed.new_blocks);
-        self.index
-            .record_after(endpoint, pending.after, &pending.blocks);
+        let pending = self.record(endpoint, routed.tail(), &routed.new_blocks);
         let lease = OpenLease {
             vm: routed.vm,
             endpoint,
@@ -223,6 +255,24 @@ impl<O: LeaseObserver> Replica<O> {
         self.leases.open(LeaseId(sequence), lease);
     }
 
+    /// The prompt that goes on after `tail` with `new_blocks` was sent to `endpoint`. Returns those of
+    /// its blocks that are pending there.
+    fn record(&mut self, endpoint: EndpointId, tail: Tail, new_blocks: &[BlockHash]) -> Pending {
+        if self
+            .index
+            .record_after_confirmed(endpoint, tail, new_blocks)
+        {
+            return Pending {
+                after: tail,
+                blocks: new_blocks.to_vec(),
+            };
+        }
+        let pending = self.resolve(tail, new_blocks);
+        self.index
+            .record_after(endpoint, pending.after, &pending.blocks);
+        pending
+    }
+
     /// All blocks of a prompt, or those behind `tail` where this replica does not know it.
     fn resolve(&self, tail: Tail, new_blocks: &[BlockHash]) -> Pending {
         match self.index.chain_to(tail) {
@@ -237,6 +287,13 @@ impl<O: LeaseObserver> Replica<O> {
                 after: tail,
                 blocks: new_blocks.to_vec(),
             },
+        }
+    }
+
+    /// Whoever has the lease `id` served its request well.
+    fn served(&mut self, id: LeaseId) {
+        if let Some(endpoint) = self.leases.get(id).map(|lease| lease.endpoint) {
+            self.leases.observer.turned_out(endpoint, Outcome::Served);
         }
     }
 
@@ -257,9 +314,7 @@ impl<O: LeaseObserver> Replica<O> {
             return;
         };
         if record {
-            self.index
-                .record_after(endpoint, pending.after, &pending.blocks);
-            lease.pending = pending;
+            lease.pending = self.record(endpoint, pending.after, &pending.blocks);
         }
         (lease.endpoint, lease.sent) = (endpoint, sent);
         self.leases.open(id, lease);

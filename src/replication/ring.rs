@@ -6,7 +6,8 @@
 //! * A **reader** polls the slot of its next entry: one `get` while nothing is new.
 //! * A **writer** catches up, then writes the slot of the next entry on condition that it still holds
 //!   what was read; if not, somebody else's entry is there: it catches up and tries again. So
-//!   all VMs see the same entries in the same order.
+//!   all VMs see the same entries in the same order. Having caught up just before, as for every
+//!   decision, it writes without another `get`.
 //! * A reader that finds a number greater than the one it waits for was **lapped**. It searches for
 //!   the head, counts what was overwritten as lost and goes on with the oldest entry there is, as
 //!   that leaves the fewest out; if writers overtake it again, it counts again.
@@ -109,6 +110,8 @@ pub enum AppendError {
     Damaged,
     /// Shared data does not work.
     Refused,
+    /// After what others appended, the entry is not wanted any more.
+    Withdrawn,
 }
 
 /// One VM's place in the log.
@@ -116,6 +119,8 @@ pub enum AppendError {
 pub struct Ring {
     slots: NonZeroU32,
     next: Sequence,
+    /// What stood for the slot of the entry `next` when it was last seen to be free.
+    free: Option<Cas>,
 }
 
 /// What the slot of an entry holds.
@@ -169,6 +174,7 @@ impl Ring {
         Self {
             slots,
             next: next.max(first),
+            free: None,
         }
     }
 
@@ -222,24 +228,29 @@ impl Ring {
     }
 
     /// Appends the entry that `compose` makes once everything before it is applied, and applies it.
-    /// `compose` is asked again whenever another VM's entry came first, and never answers
-    /// [`Entry::Void`]. At most `limit` entries are
-    /// applied before.
+    /// `compose` is asked again whenever another VM's entry came first; it may then withdraw, and
+    /// never answers [`Entry::Void`]. At most `limit` entries are applied before.
     pub fn append<F: Follower>(
         &mut self,
         store: &mut impl SharedStore,
         follower: &mut F,
         limit: u32,
-        mut compose: impl FnMut(&mut F) -> Entry,
+        mut compose: impl FnMut(&mut F) -> Option<Entry>,
     ) -> Result<Sequence, AppendError> {
         let (mut attempts, mut repairs) = (0, 0);
         while attempts < ATTEMPTS && repairs < REPAIRS {
-            let (_, end) = self.advance(store, follower, limit);
+            // Seen to be free when this VM last caught up: unless that still holds, the write fails.
+            let end = match self.free.take() {
+                Some(cas) => Some(End::Write(cas)),
+                None => self.advance(store, follower, limit).1,
+            };
+            self.free = None;
             let here = self.next;
             let (bytes, cas) = match end.ok_or(AppendError::Behind)? {
                 End::Write(cas) => {
                     attempts = attempts.saturating_add(1);
-                    (entry::encode(here, &compose(follower)), cas)
+                    let entry = compose(follower).ok_or(AppendError::Withdrawn)?;
+                    (entry::encode(here, &entry), cas)
                 }
                 End::Repair(cas) => {
                     repairs = repairs.saturating_add(1);
@@ -284,8 +295,12 @@ impl Ring {
             let step = self.step(store);
             if let Step::End(end) = step {
                 done.complete = true;
+                if let End::Write(cas) = end {
+                    self.free = Some(cas);
+                }
                 return (done, Some(end));
             }
+            self.free = None;
             if left == 0 {
                 return (done, None);
             }

@@ -1,9 +1,9 @@
-//! Requests sent and not finished, by endpoint.
+//! Requests sent and not finished, and how those before them turned out, by endpoint.
 
 use std::collections::BTreeMap;
 
 use crate::datalayer::EndpointId;
-use crate::replication::{LeaseId, LeaseObserver, OpenLease, Weight};
+use crate::replication::{LeaseId, LeaseObserver, OpenLease, Outcome, Weight};
 use crate::time::Timestamp;
 
 /// Open leases of one pool, of all VMs. Memory: one entry for each open request.
@@ -19,6 +19,30 @@ struct Open {
     scrape_start: Timestamp,
     /// What was opened at or after `scrape_start`.
     since_scrape: Sum,
+    /// When the latest one was sent.
+    last_sent: Option<Timestamp>,
+    turned_out: Tally,
+}
+
+/// How many requests an endpoint served well and how many it failed, ever. Wraps around: differences
+/// count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Served well.
+    pub served: u32,
+    /// Failed.
+    pub failed: u32,
+}
+
+impl Tally {
+    /// What came to it since it was `before`.
+    #[must_use]
+    pub const fn since(self, before: Self) -> Self {
+        Self {
+            served: self.served.wrapping_sub(before.served),
+            failed: self.failed.wrapping_sub(before.failed),
+        }
+    }
 }
 
 /// Requests and the tokens of their prompts.
@@ -93,6 +117,17 @@ impl InFlight {
         self.at(endpoint).map_or(0, |open| open.since_scrape.tokens)
     }
 
+    /// When a request was last sent to `endpoint`, by any VM.
+    pub fn last_sent(&self, endpoint: EndpointId) -> Option<Timestamp> {
+        self.at(endpoint)?.last_sent
+    }
+
+    /// How the requests to `endpoint` turned out so far.
+    pub fn turned_out(&self, endpoint: EndpointId) -> Tally {
+        let open = self.at(endpoint);
+        open.map(|open| open.turned_out).unwrap_or_default()
+    }
+
     fn at(&self, endpoint: EndpointId) -> Option<&Open> {
         self.endpoints.get(endpoint.index())
     }
@@ -113,6 +148,7 @@ impl LeaseObserver for InFlight {
         let Some(open) = self.at_mut(lease.endpoint) else {
             return;
         };
+        open.last_sent = open.last_sent.max(Some(lease.sent));
         let is_new = open.leases.insert((lease.sent, id), lease.weight).is_none();
         if is_new && lease.sent >= open.scrape_start {
             open.since_scrape.add(lease.weight);
@@ -127,6 +163,17 @@ impl LeaseObserver for InFlight {
         if was_open && lease.sent >= open.scrape_start {
             open.since_scrape.subtract(lease.weight);
         }
+    }
+
+    fn turned_out(&mut self, endpoint: EndpointId, outcome: Outcome) {
+        let Some(open) = self.at_mut(endpoint) else {
+            return;
+        };
+        let count = match outcome {
+            Outcome::Served => &mut open.turned_out.served,
+            Outcome::Failed => &mut open.turned_out.failed,
+        };
+        *count = count.wrapping_add(1);
     }
 }
 

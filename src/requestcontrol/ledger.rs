@@ -26,8 +26,9 @@ use self::own::OwnRequests;
 use self::state::State;
 use super::InFlight;
 use crate::prefix::BlockHash;
+use crate::replication::lease::Suitability;
 use crate::replication::ring::{Ring, SharedStore};
-use crate::replication::{Entry, LeaseId, NewRequest, PoolKey, Replica, VmId, Weight};
+use crate::replication::{Entry, LeaseId, NewRequest, PoolKey, Replica, Sequence, VmId, Weight};
 use crate::time::Timestamp;
 
 /// The state all VMs share, as far as this one has followed it.
@@ -37,8 +38,14 @@ pub struct Ledger {
     log: Log,
     state: State,
     own: OwnRequests,
+    /// Leases whose end could not be told: the others count them until it can. At most
+    /// [`MAX_UNTOLD_ENDS`].
+    untold_ends: Vec<(PoolKey, LeaseId)>,
     upkeep: upkeep::Progress,
 }
+
+/// More ends than a worker has open requests at a time; those beyond are closed with their VM only.
+const MAX_UNTOLD_ENDS: usize = 16_384;
 
 /// How much a pool's replica may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +69,15 @@ pub struct Sent<'a> {
     pub chain: &'a [BlockHash],
 }
 
+/// How a request ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct End {
+    /// With its answer, so that blocks still pending are there.
+    pub answered: bool,
+    /// The endpoint served it well, of which [`Ledger::confirm`] has not told.
+    pub succeeded: bool,
+}
+
 impl Ledger {
     /// A ledger that no other VM shares.
     pub fn alone() -> Self {
@@ -80,6 +96,7 @@ impl Ledger {
             log,
             state: State::new(me),
             own: OwnRequests::default(),
+            untold_ends: Vec::new(),
             upkeep: upkeep::Progress::default(),
         }
     }
@@ -111,6 +128,19 @@ impl Ledger {
         self.log.catch_up(&mut self.state);
     }
 
+    /// How well this VM suits to scrape for the `pools` and to write what late VMs learn from. It is in
+    /// step when it knows all that others know of them, as far as it has caught up: what it missed,
+    /// as it came late or was overtaken by the log, it has learned from the leader.
+    pub fn suits(&self, mut pools: impl Iterator<Item = PoolKey>) -> Suitability {
+        let knows = |pool| {
+            let replica = self.state.replica(pool);
+            replica.is_some_and(|replica| !replica.awaits_leases()) && self.upkeep.has_loaded(pool)
+        };
+        let is_shared = self.log.is_shared();
+        let in_step = is_shared.then(|| !self.state.misses_blocks && pools.all(knows));
+        Suitability::of(self.own.had_any(), in_step)
+    }
+
     /// Entries that were overwritten before this VM read them, since the last call.
     pub fn take_lost(&mut self) -> u64 {
         core::mem::take(&mut self.state.lost)
@@ -128,17 +158,37 @@ impl Ledger {
 
     /// A request goes to `sent.endpoint`: its lease is open and its blocks are pending there.
     pub fn open(&mut self, pool: PoolKey, sent: Sent<'_>) -> RequestId {
-        let request = NewRequest {
+        let request = self.new_request(sent);
+        let sequence = self
+            .log
+            .append(&mut self.state, |state| state.routed(pool, request));
+        self.own.add(pool, LeaseId(sequence))
+    }
+
+    /// The same, if `still` holds of what is known of the pool when everything that other VMs did
+    /// before is taken over.
+    pub fn open_if(
+        &mut self,
+        pool: PoolKey,
+        sent: Sent<'_>,
+        still: impl Fn(&Replica<InFlight>) -> bool,
+    ) -> Option<RequestId> {
+        let request = self.new_request(sent);
+        let sequence = self.log.append_if(&mut self.state, |state| {
+            let holds = state.replica(pool).is_none_or(&still);
+            holds.then(|| state.routed(pool, request))
+        })?;
+        Some(self.own.add(pool, LeaseId(sequence)))
+    }
+
+    fn new_request<'a>(&self, sent: Sent<'a>) -> NewRequest<'a> {
+        NewRequest {
             vm: self.me,
             endpoint: sent.endpoint,
             sent: sent.at,
             weight: sent.weight,
             chain: sent.chain,
-        };
-        let sequence = self
-            .log
-            .append(&mut self.state, |state| state.routed(pool, request));
-        self.own.add(pool, LeaseId(sequence))
+        }
     }
 
     /// The answer's first byte came: the request's blocks are there.
@@ -163,9 +213,41 @@ impl Ledger {
     }
 
     /// The request is over.
-    pub fn finish(&mut self, request: RequestId) {
-        self.tell(request, |pool, lease| Entry::Finished { pool, lease });
+    pub fn finish(&mut self, request: RequestId, end: End) {
+        let End {
+            answered,
+            succeeded,
+        } = end;
+        let Some((pool, lease)) = self.own.get(request) else {
+            return;
+        };
         self.own.remove(request);
+        let at = self.append(&Entry::Finished {
+            pool,
+            lease,
+            answered,
+            succeeded,
+        });
+        let is_untold = at.is_local() && self.log.is_shared() && !lease.0.is_local();
+        if is_untold && self.untold_ends.len() < MAX_UNTOLD_ENDS {
+            self.untold_ends.push((pool, lease));
+        }
+    }
+
+    /// Tells the ends again that could not be told.
+    fn tell_ends(&mut self) {
+        while let Some(&(pool, lease)) = self.untold_ends.last() {
+            let at = self.append(&Entry::Finished {
+                pool,
+                lease,
+                answered: false,
+                succeeded: false,
+            });
+            if at.is_local() {
+                return;
+            }
+            self.untold_ends.pop();
+        }
     }
 
     /// `endpoint` holds `blocks`, though no request with them was sent there.
@@ -183,8 +265,11 @@ impl Ledger {
             chain: blocks,
         };
         let request = self.open(pool, sent);
-        self.confirm(request);
-        self.finish(request);
+        let end = End {
+            answered: true,
+            succeeded: false,
+        };
+        self.finish(request, end);
     }
 
     /// `endpoint` is gone, with its blocks and leases.
@@ -195,6 +280,11 @@ impl Ledger {
     /// `endpoint` started anew with an empty cache.
     pub fn restarted(&mut self, pool: PoolKey, endpoint: SocketAddr) {
         self.append(&Entry::Restarted { pool, endpoint });
+    }
+
+    /// `endpoint` failed a request.
+    pub fn failed(&mut self, pool: PoolKey, endpoint: SocketAddr) {
+        self.append(&Entry::Failed { pool, endpoint });
     }
 
     /// `endpoint` has room for `blocks` blocks.
@@ -217,8 +307,8 @@ impl Ledger {
         }
     }
 
-    fn append(&mut self, entry: &Entry) {
-        self.log.append(&mut self.state, |_| entry.clone());
+    fn append(&mut self, entry: &Entry) -> Sequence {
+        self.log.append(&mut self.state, |_| entry.clone())
     }
 }
 

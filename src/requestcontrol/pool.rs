@@ -53,6 +53,8 @@ pub struct Pool {
 pub struct Pick {
     /// The ranking.
     pub decision: Decision,
+    /// Requests open at the first of the ranking, by which it was chosen; `None` where there is none.
+    pub open: Option<u32>,
     /// Leading blocks of the prompt the first of the ranking holds.
     pub matched_blocks: u32,
     /// Blocks of the prompt.
@@ -324,6 +326,7 @@ impl Pool {
         count: usize,
         now: Timestamp,
     ) -> Pick {
+        self.take_outcomes(now);
         let candidates = self.candidates(chain, model, now);
         let request = self.request(chain, model, tie, count);
         let Schedule {
@@ -336,10 +339,12 @@ impl Pool {
         let first = decision.ranking.first().map(|ranked| ranked.endpoint);
         // A probe may fail, and what was computed for it could not go to another endpoint.
         let is_probe = first != picked;
+        let open = first.map(|id| self.open_at(id));
         let first = candidates
             .iter()
             .find(|candidate| Some(candidate.endpoint) == first);
         Pick {
+            open,
             matched_blocks: first.map_or(0, |candidate| candidate.matched_blocks),
             total_blocks: block_count(chain),
             prefill: prefill.filter(|_| !is_probe),
@@ -365,14 +370,6 @@ impl Pool {
             block_tokens: self.config.prefix.block_tokens,
             prompt_tokens: self.tokens_in(model, chain.bytes),
             tokens_per_block: self.tokens_in(model, self.block_bytes()),
-        }
-    }
-
-    /// An answer of `id` came, or failed to: a 5xx, a reset, a time-out.
-    pub fn record_outcome(&mut self, id: EndpointId, now: Timestamp, failed: bool) {
-        let window = self.config.health.error_window;
-        if let Some(known) = self.members.get_mut(id) {
-            known.outcomes.record(now, window, failed);
         }
     }
 
@@ -426,14 +423,16 @@ impl Pool {
         if self.members.len() >= MAX_ENDPOINTS {
             return None;
         }
-        let known = Known::new(address, &self.config);
+        let mut known = Known::new(address, &self.config);
         let id = self.ledger(|ledger, key| {
             let replica = ledger.replica_mut(key)?;
             let id = replica.hold(address)?;
             replica.observer_mut().forget_scrape(id);
-            Some(id)
+            Some((id, replica.observer().turned_out(id)))
         });
-        let id = id.flatten()?;
+        let (id, tally) = id.flatten()?;
+        // What is told of those who had the place before it.
+        known.tally = tally;
         self.members.join(known, id);
         Some(id)
     }

@@ -1,8 +1,9 @@
 //! One routed request, from the pick to its end.
 
-use super::{Pool, RequestId, Sent};
+use super::{End, InFlight, Pool, RequestId, Sent};
 use crate::datalayer::EndpointId;
 use crate::prefix::BlockHash;
+use crate::replication::Replica;
 use crate::time::Timestamp;
 
 /// A routed request. Closed by [`Ticket::close`].
@@ -13,6 +14,10 @@ pub struct Ticket {
     endpoint: EndpointId,
     /// Its blocks are neither confirmed nor taken back yet.
     pending: bool,
+    /// Its answer came whole: blocks still pending are confirmed with its end.
+    is_whole: bool,
+    /// It was served well, and nobody was told.
+    succeeded: bool,
     /// The endpoints the request is offered to, one an attempt.
     offered: Vec<EndpointId>,
     /// How many endpoints had joined: one that joins later may have the place of one that left.
@@ -65,21 +70,45 @@ impl Ticket {
         blocks: &[BlockHash],
         now: Timestamp,
     ) -> Option<Self> {
-        let endpoint = *offered.first()?;
-        let sent = Sent {
-            endpoint: pool.endpoint(endpoint)?.address,
-            at: now,
-            weight: pool.weight_of(blocks),
-            chain: blocks,
-        };
-        Some(Self {
-            request: pool.ledger(|ledger, key| ledger.open(key, sent))?,
+        let first = *offered.first()?;
+        let sent = sent(pool, first, blocks, now)?;
+        let request = pool.ledger(|ledger, key| ledger.open(key, sent))?;
+        Some(Self::new(pool, request, first, offered, blocks))
+    }
+
+    /// The same, unless more than `open` requests are open at the first of `offered` by now: other
+    /// workers have sent it some that whoever chose it does not know of.
+    pub fn open_unless_busier(
+        pool: &mut Pool,
+        offered: Vec<EndpointId>,
+        open: u32,
+        blocks: &[BlockHash],
+        now: Timestamp,
+    ) -> Option<Self> {
+        let first = *offered.first()?;
+        let sent = sent(pool, first, blocks, now)?;
+        let still = |replica: &Replica<InFlight>| replica.observer().open_at(first) <= open;
+        let request = pool.ledger(|ledger, key| ledger.open_if(key, sent, still))??;
+        Some(Self::new(pool, request, first, offered, blocks))
+    }
+
+    fn new(
+        pool: &Pool,
+        request: RequestId,
+        endpoint: EndpointId,
+        offered: Vec<EndpointId>,
+        blocks: &[BlockHash],
+    ) -> Self {
+        Self {
+            request,
             endpoint,
             pending: !blocks.is_empty(),
+            is_whole: false,
+            succeeded: false,
             offered,
             joined: pool.joined(),
             prefill: None,
-        })
+        }
     }
 
     /// The prompt of `blocks` is computed at `prefill`: it is open there too, until the answer's first
@@ -98,17 +127,14 @@ impl Ticket {
     }
 
     /// The endpoint that was to compute the prompt is done with it.
-    pub fn prefilled(&mut self, pool: &mut Pool, result: PrefillResult, now: Timestamp) {
+    pub fn prefilled(&mut self, pool: &mut Pool, result: PrefillResult) {
         let Some(mut prefill) = self.prefill.take() else {
             return;
         };
-        if let Some(endpoint) = prefill.endpoint(pool)
-            && result != PrefillResult::Rejected
-        {
-            pool.record_outcome(endpoint, now, result == PrefillResult::Failed);
-        }
-        if result == PrefillResult::Computed {
-            prefill.answered(pool);
+        match result {
+            PrefillResult::Computed => (prefill.is_whole, prefill.succeeded) = (true, true),
+            PrefillResult::Rejected => {}
+            PrefillResult::Failed => prefill.broken_off(pool),
         }
         prefill.close(pool);
     }
@@ -136,7 +162,7 @@ impl Ticket {
     pub fn served(&mut self, pool: &mut Pool, response: Served, now: Timestamp) -> Option<Moved> {
         for &failed in self.offered.iter().take(response.failed_attempts) {
             if pool.is_same(failed, self.joined) {
-                pool.record_outcome(failed, now, true);
+                pool.failed(failed);
             }
         }
         let succeeded = (200..300).contains(&response.status);
@@ -149,8 +175,11 @@ impl Ticket {
             self.take_back(pool);
             return None;
         };
-        // What the client did wrong, and 429, says nothing about the server.
-        pool.record_outcome(to, now, response.status >= 500);
+        // What the client did wrong, and 429, says nothing against the server.
+        self.succeeded = response.status < 500;
+        if !self.succeeded {
+            pool.failed(to);
+        }
         let picked = self.endpoint(pool);
         if picked == Some(to) {
             if !succeeded {
@@ -164,7 +193,7 @@ impl Ticket {
             passed_over: response.failed_attempts == 0,
         };
         if let (Some(picked), true) = (picked, moved.passed_over) {
-            pool.record_outcome(picked, now, true);
+            pool.failed(picked);
         }
         let address = pool.endpoint(to)?.address;
         let record = succeeded && self.pending;
@@ -175,13 +204,16 @@ impl Ticket {
     }
 
     /// The first byte of the answer itself came: its prompt is computed, so the blocks are
-    /// confirmed.
-    pub fn answered(&mut self, pool: &mut Pool) {
-        if core::mem::take(&mut self.pending) {
+    /// confirmed, and it is served well. Of an answer that `is_whole` with its first piece the end is
+    /// near, and tells both: one entry of the log instead of two.
+    pub fn answered(&mut self, pool: &mut Pool, is_whole: bool) {
+        if is_whole {
+            self.is_whole = true;
+        } else if core::mem::take(&mut self.pending) | core::mem::take(&mut self.succeeded) {
             pool.ledger(|ledger, _| ledger.confirm(self.request));
         }
         if let Some(mut prefill) = self.prefill.take() {
-            prefill.answered(pool);
+            prefill.is_whole = true;
             prefill.close(pool);
         }
     }
@@ -196,15 +228,20 @@ impl Ticket {
     }
 
     /// The server broke the response off.
-    pub fn broken_off(&self, pool: &mut Pool, now: Timestamp) {
+    pub fn broken_off(&mut self, pool: &Pool) {
+        self.succeeded = false;
         if let Some(endpoint) = self.endpoint(pool) {
-            pool.record_outcome(endpoint, now, true);
+            pool.failed(endpoint);
         }
     }
 
-    /// The stream is over. Blocks still pending never got an answer.
+    /// The stream is over. Blocks still pending never got an answer, unless it came whole.
     pub fn close(self, pool: &mut Pool) {
-        pool.ledger(|ledger, _| ledger.finish(self.request));
+        let end = End {
+            answered: self.is_whole && self.pending,
+            succeeded: self.succeeded,
+        };
+        pool.ledger(|ledger, _| ledger.finish(self.request, end));
         if let Some(prefill) = self.prefill {
             prefill.close(pool);
         }
@@ -215,4 +252,19 @@ impl Ticket {
             pool.ledger(|ledger, _| ledger.take_back(self.request));
         }
     }
+}
+
+/// A request with `blocks` that goes to `to` now.
+fn sent<'a>(
+    pool: &Pool,
+    to: EndpointId,
+    blocks: &'a [BlockHash],
+    now: Timestamp,
+) -> Option<Sent<'a>> {
+    Some(Sent {
+        endpoint: pool.endpoint(to)?.address,
+        at: now,
+        weight: pool.weight_of(blocks),
+        chain: blocks,
+    })
 }

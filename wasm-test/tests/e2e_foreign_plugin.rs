@@ -12,7 +12,7 @@ use wasm_test::testbed::{Setup, Testbed, eventually, prompt};
 use xxhash_rust::xxh64::xxh64;
 
 /// As in the module.
-const PREFIX: &str = "inline-epp/3";
+const PREFIX: &str = "inline-epp/5";
 /// The fewest there can be.
 const SLOTS: u32 = 256;
 /// By when no request counts as open any more: three times what the module waits for a sign of it.

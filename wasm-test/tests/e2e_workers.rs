@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use wasm_test::sim::{Hold, Overrides, Reset, ResetPoint};
+use wasm_test::sim::{Hold, MetricsAnswer, Overrides, Reset, ResetPoint};
 use wasm_test::testbed::{Answer, COMPLETIONS, Setup, Testbed, completion, eventually, prompt};
 
 const WORKERS: usize = 4;
@@ -131,7 +131,7 @@ async fn balanced_spreads_conversations_that_share_an_unseen_beginning() {
 }
 
 #[tokio::test]
-async fn one_worker_scrapes_for_all() {
+async fn one_vm_scrapes_for_all() {
     let testbed = testbed(2).start().await;
     // Every worker has had requests.
     ask_all(
@@ -155,6 +155,32 @@ async fn one_worker_scrapes_for_all() {
         assert!(count <= intervals + 2.0, "{count} in {intervals}");
         assert!(count >= intervals / 3.0, "{count} in {intervals}");
     }
+}
+
+/// The thread of the first line of Envoy's log that holds `text`.
+fn thread_of(testbed: &Testbed, text: &str) -> Option<String> {
+    let log = testbed.envoy().log();
+    let line = log.lines().find(|line| line.contains(text))?;
+    line.split(['[', ']']).nth(3).map(Into::into)
+}
+
+#[tokio::test]
+async fn the_main_thread_scrapes_so_that_no_request_waits_for_it() {
+    let testbed = testbed(2).start().await;
+    // Every worker has had requests.
+    let prompts = (0..40).map(|number| prompt(&format!("hello {number}"), 300));
+    ask_all(&testbed, prompts).await;
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    testbed.servers()[0].set_overrides(Overrides {
+        metrics: MetricsAnswer::Html,
+        ..Overrides::default()
+    });
+    let scraper = eventually("a page that cannot be read", async || {
+        thread_of(&testbed, "metrics cannot be read")
+    })
+    .await;
+    let main = thread_of(&testbed, "starting main dispatch loop");
+    assert_eq!(Some(scraper), main);
 }
 
 /// Sends the headers of a completion and `part` of its body, on a connection of its own.
@@ -222,4 +248,29 @@ async fn two_hundred_resets_of_servers_leave_nothing_in_flight_at_any_worker() {
 async fn nothing_was_missed(testbed: &Testbed) {
     assert_eq!(testbed.metric("epp_replica_gap_total", &[]).await, Some(0));
     assert_eq!(testbed.metric("epp_log_untold_total", &[]).await, Some(0));
+}
+
+#[tokio::test]
+async fn a_server_that_fails_requests_of_all_workers_is_left_out_by_all() {
+    let testbed = testbed(3).start().await;
+    let fails = json!({ "fail": { "status": 500 } });
+    testbed.servers()[0].set_overrides(serde_json::from_value(fails).unwrap());
+    // Two of a worker's requests fail: too few for it to tell by itself.
+    let prompts =
+        |name: &'static str| (0..24).map(move |number| prompt(&format!("{name} {number}"), 600));
+    ask_all(&testbed, prompts("at once")).await;
+    eventually("the ill server to be left out", async || {
+        let candidates = testbed.metric("epp_candidate_pods", &[]).await;
+        (candidates == Some(2)).then_some(())
+    })
+    .await;
+    let since = std::time::Instant::now();
+    let answers = ask_all(&testbed, prompts("left out")).await;
+    // At most one probe a second, whichever worker's.
+    let probes = 1 + since.elapsed().as_secs() as usize;
+    assert!(
+        testbed.shares(&answers)[0] <= probes,
+        "{:?}",
+        testbed.shares(&answers)
+    );
 }

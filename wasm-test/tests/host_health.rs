@@ -7,9 +7,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use serde_json::json;
-use wasm_test::host::{Answer, Host, Thread};
-use wasm_test::scenario::{FakeGateway, Gateway, Plan, Serves, metrics_page};
-use wasm_test::testbed::POOL;
+use wasm_test::host::{Answer, Host, Response, Thread};
+use wasm_test::scenario::{FakeGateway, Gateway, Plan, Request, Serves, metrics_page};
+use wasm_test::testbed::{COMPLETIONS, POOL, completion, prompt};
 
 /// The scrape interval of the gateway.
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -195,4 +195,94 @@ fn the_next_leader_knows_who_is_not_ready_and_does_not_tell_it_again() {
     gateway.set_serves(0, Serves::Well);
     time_until(&gateway, 2);
     assert_eq!((told("is not used"), told("is used again")), (1, 1));
+}
+
+/// Has worker 0 send so many requests at the same time, of which server 0 fails its share.
+fn fail_at_once(gateway: &FakeGateway, requests: usize) {
+    let headers: [(&str, &[u8]); 3] = [
+        (":method", b"POST"),
+        (":path", COMPLETIONS.as_bytes()),
+        (":authority", b"test"),
+    ];
+    let mut streams = Vec::new();
+    for number in 0..requests {
+        let mut stream = gateway.host().stream(0);
+        stream.headers(&headers, false);
+        let body = completion(&prompt(&format!("at once {number}"), 600)).to_string();
+        stream.body(body.as_bytes(), true);
+        streams.push(stream);
+    }
+    let failing = gateway.servers()[0];
+    let mut failures = 0;
+    for mut stream in streams {
+        let sent = stream.sent().expect("a request");
+        let list = sent
+            .header("x-gateway-destination-endpoint")
+            .expect("a destination");
+        let first = list.split(',').next().expect("a first");
+        let fails = first == failing.to_string();
+        failures += usize::from(fails);
+        let response = Response::by(
+            first.parse().expect("an address"),
+            if fails { 500 } else { 200 },
+        );
+        stream.respond(&response, false);
+        stream.response_body(b"{}", true);
+        stream.finish();
+    }
+    assert!(failures >= 5, "{failures}");
+}
+
+#[test]
+fn an_endpoint_that_fails_at_one_worker_is_left_out_by_all() {
+    let plan = Plan::new(&[Serves::Failing, Serves::Well]);
+    let gateway = FakeGateway::start_unscraped(&plan, Host::setup().workers(2));
+    gateway.scrape();
+    let [failing, _] = gateway.servers() else {
+        panic!("two servers");
+    };
+    let ask = |worker, number: usize| {
+        let body = completion(&prompt(&format!("{worker} {number}"), 600)).to_string();
+        gateway.send_by(worker, &Request::post(COMPLETIONS, body))
+    };
+    fail_at_once(&gateway, 16);
+    gateway.host().advance(TICK * 2);
+    assert_eq!(
+        candidates(&gateway),
+        1,
+        "the leader serves nobody, and knows"
+    );
+    for number in 0..20 {
+        assert_ne!(ask(1, number).server, Some(*failing), "request {number}");
+    }
+    // A probe a second, whichever worker's.
+    let since = gateway.host().now();
+    let mut probes = 0;
+    for number in 20..120 {
+        gateway.host().advance(TICK);
+        for worker in 0..2 {
+            probes += usize::from(ask(worker, number).server == Some(*failing));
+        }
+    }
+    let seconds = gateway.host().now().saturating_sub(since).as_secs_f64();
+    assert!((1..=2).contains(&probes), "{probes} in {seconds} s");
+}
+
+#[test]
+fn a_new_vm_takes_no_failure_of_long_ago_for_a_new_one() {
+    let plan = Plan::new(&[Serves::Failing, Serves::Well]);
+    let gateway = FakeGateway::start_unscraped(&plan, Host::setup().workers(2));
+    gateway.scrape();
+    fail_at_once(&gateway, 16);
+    gateway.set_serves(0, Serves::Well);
+    // Longer than errorWindow; the log still tells of it.
+    gateway.host().advance(Duration::from_secs(11));
+    gateway.host().kill(Thread::Worker(1));
+    let back = (0..20).filter(|number| {
+        let body = completion(&prompt(&format!("later {number}"), 600)).to_string();
+        let exchange = gateway.send_by(1, &Request::post(COMPLETIONS, body));
+        exchange.server == Some(gateway.servers()[0])
+    });
+    let back = back.count();
+    assert!(back >= 5, "{back} of 20");
 }

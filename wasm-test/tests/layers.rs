@@ -12,14 +12,15 @@ mod source;
 
 /// Each part of `src/` and what it may use, from the bottom up: a part uses only parts above it in
 /// this list, so there is no cycle.
-const MAY_USE: [(&str, &[&str]); 11] = [
+const MAY_USE: [(&str, &[&str]); 12] = [
     // Plain values.
     ("time", &[]),
+    ("words", &[]),
     ("telemetry", &[]),
     ("config", &["time"]),
     // What a request says, what an endpoint says.
-    ("requesthandling", &[]),
-    ("datalayer", &["config", "time"]),
+    ("requesthandling", &["words"]),
+    ("datalayer", &["config", "time", "words"]),
     // What was sent where.
     ("prefix", &["config", "datalayer"]),
     // Who gets it. A scorer reads attributes; it knows neither hashes nor the index.

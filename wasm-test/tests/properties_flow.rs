@@ -49,8 +49,12 @@ enum Happening {
         by_upstream: bool,
         upstream: Option<&'static str>,
         failed_attempts: usize,
+        content_length: Option<usize>,
     },
-    ResponseBody,
+    ResponseBody {
+        bytes: usize,
+        end_of_stream: bool,
+    },
     Finished {
         upstream_reset: bool,
     },
@@ -91,6 +95,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         Some("10.9.9.9:80"),
     ]);
     let status = select(vec![200, 204, 404, 429, 500, 503]);
+    let length = prop::option::of(1_usize..3);
     prop_oneof![
         1 => headers(),
         4 => (0_usize..700, prop::bool::weighted(0.2)).prop_map(|(more, end_of_stream)| {
@@ -99,12 +104,16 @@ fn happening() -> impl Strategy<Value = Happening> {
         1 => Just(Happening::RequestTrailers),
         1 => Just(Happening::BodyOverdue),
         1 => Just(Happening::BodyWasWithheld),
-        2 => (status, any::<bool>(), upstream, 0_usize..4).prop_map(
-            |(status, by_upstream, upstream, failed_attempts)| Happening::ResponseHeaders {
-                status, by_upstream, upstream, failed_attempts,
+        2 => (status, any::<bool>(), upstream, 0_usize..4, length).prop_map(
+            |(status, by_upstream, upstream, failed_attempts, content_length)| {
+                Happening::ResponseHeaders {
+                    status, by_upstream, upstream, failed_attempts, content_length,
+                }
             }
         ),
-        1 => Just(Happening::ResponseBody),
+        1 => (1_usize..3, any::<bool>()).prop_map(|(bytes, end_of_stream)| {
+            Happening::ResponseBody { bytes, end_of_stream }
+        }),
         1 => any::<bool>().prop_map(|upstream_reset| Happening::Finished { upstream_reset }),
     ]
 }
@@ -235,13 +244,21 @@ impl Watched {
                 by_upstream,
                 upstream,
                 failed_attempts,
+                content_length,
             } => Event::ResponseHeaders {
                 status,
                 by_upstream,
                 upstream: upstream.and_then(|address| address.parse::<SocketAddr>().ok()),
                 failed_attempts,
+                content_length,
             },
-            Happening::ResponseBody => Event::ResponseBody,
+            Happening::ResponseBody {
+                bytes,
+                end_of_stream,
+            } => Event::ResponseBody {
+                bytes,
+                end_of_stream,
+            },
             Happening::Finished { upstream_reset } => {
                 self.life = Life::Over;
                 Event::Finished { upstream_reset }

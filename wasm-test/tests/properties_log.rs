@@ -11,10 +11,13 @@ use inline_epp::time::Timestamp;
 use proptest::prelude::*;
 use xxhash_rust::xxh64::xxh64;
 
-use self::memory::{Memory, Racy};
+use self::memory::Memory;
+use self::racy::Racy;
 
 #[path = "replication/memory.rs"]
 mod memory;
+#[path = "replication/racy.rs"]
+mod racy;
 
 fn addresses() -> impl Strategy<Value = SocketAddr> {
     let scoped = |(ip, port, flow, scope): (Ipv6Addr, u16, u32, u32)| {
@@ -59,14 +62,19 @@ fn routed() -> impl Strategy<Value = Entry> {
 }
 
 fn others() -> impl Strategy<Value = Entry> {
-    let numbers = (any::<u64>(), any::<u32>(), any::<bool>(), 0..12_u8);
+    let numbers = (any::<u64>(), any::<u32>(), any::<bool>(), 0..13_u8);
     (numbers, leases(), addresses(), times(), weights()).prop_map(
         |((pool, number, record, kind), lease, endpoint, sent, weight)| {
             let (pool, vm) = (PoolKey(pool), VmId(number));
             match kind {
                 0 => Entry::Void,
                 1 => Entry::Confirmed { pool, lease },
-                2 => Entry::Finished { pool, lease },
+                2 => Entry::Finished {
+                    pool,
+                    lease,
+                    answered: record,
+                    succeeded: number % 2 == 0,
+                },
                 3 => Entry::Moved {
                     pool,
                     lease,
@@ -85,6 +93,7 @@ fn others() -> impl Strategy<Value = Entry> {
                 },
                 9 => Entry::Alive { vm, at: sent },
                 10 => Entry::VmGone { vm },
+                11 => Entry::Failed { pool, endpoint },
                 _ => Entry::Reopened(Reopened {
                     pool,
                     vm,
@@ -229,13 +238,13 @@ impl World {
             losses,
             rival: |memory: &mut Memory| {
                 let content = 1_000_000 + content * 10 + faster.len() as u32;
-                let entry = |_: &mut Told| Entry::VmGone { vm: VmId(content) };
+                let entry = |_: &mut Told| Some(Entry::VmGone { vm: VmId(content) });
                 let appended = other.ring.append(memory, &mut other.told, u32::MAX, entry);
                 faster.extend(appended.map(|number| (number.0, content)));
             },
         };
         let Vm { ring, told } = &mut self.vms[vm];
-        let entry = |_: &mut Told| Entry::VmGone { vm: VmId(content) };
+        let entry = |_: &mut Told| Some(Entry::VmGone { vm: VmId(content) });
         let appended = ring.append(&mut store, told, u32::MAX, entry);
         self.vms[rival] = other;
         self.appended.extend(faster);
@@ -333,7 +342,7 @@ proptest! {
         let mut marker = Err(());
         for _ in 0..3 * slots {
             let Vm { ring, told } = &mut world.vms[0];
-            let entry = |_: &mut Told| Entry::VmGone { vm: VmId(77) };
+            let entry = |_: &mut Told| Some(Entry::VmGone { vm: VmId(77) });
             marker = ring.append(&mut world.memory, told, u32::MAX, entry).map_err(|_| ());
         }
         prop_assert!(marker.is_ok());

@@ -15,10 +15,13 @@ use inline_epp::replication::{
 use inline_epp::time::Timestamp;
 use proptest::prelude::*;
 
-use self::memory::{Memory, Racy};
+use self::memory::Memory;
+use self::racy::Racy;
 
 #[path = "replication/memory.rs"]
 mod memory;
+#[path = "replication/racy.rs"]
+mod racy;
 
 const POOL: PoolKey = PoolKey(7);
 const VMS: usize = 3;
@@ -66,7 +69,10 @@ enum Action {
         chain: Vec<u64>,
     },
     Confirm(prop::sample::Index),
-    Finish(prop::sample::Index),
+    Finish {
+        lease: prop::sample::Index,
+        answered: bool,
+    },
     TakeBack(prop::sample::Index),
     Move {
         lease: prop::sample::Index,
@@ -112,7 +118,7 @@ fn actions() -> impl Strategy<Value = Action> {
     prop_oneof![
         8 => (endpoint(), chains()).prop_map(|(endpoint, chain)| Action::Route { endpoint, chain }),
         6 => lease().prop_map(Action::Confirm),
-        4 => lease().prop_map(Action::Finish),
+        4 => (lease(), any::<bool>()).prop_map(|(lease, answered)| Action::Finish { lease, answered }),
         1 => lease().prop_map(Action::TakeBack),
         2 => (lease(), endpoint(), any::<bool>())
             .prop_map(|(lease, to, record)| Action::Move { lease, to, record }),
@@ -184,7 +190,8 @@ impl World {
             losses: turn.losses,
             rival: |memory: &mut Memory| {
                 let id = other.id;
-                let route = |state: &mut State| route(&state.replica, id, endpoint, now, &chain);
+                let route =
+                    |state: &mut State| Some(route(&state.replica, id, endpoint, now, &chain));
                 other
                     .ring
                     .append(memory, &mut other.state, u32::MAX, route)
@@ -196,7 +203,7 @@ impl World {
             vm.ring.catch_up(&store, &mut vm.state, u32::MAX);
         } else {
             let id = vm.id;
-            let compose = |state: &mut State| compose(&state.replica, id, now, &turn.action);
+            let compose = |state: &mut State| Some(compose(&state.replica, id, now, &turn.action));
             vm.ring
                 .append(&mut store, &mut vm.state, u32::MAX, compose)
                 .unwrap();
@@ -220,7 +227,13 @@ impl World {
         ring.catch_up(&self.memory, state, u32::MAX);
         let open = state.replica.leases().filter(|(_, lease)| ends(lease.vm));
         for lease in open.map(|(lease, _)| lease).collect::<Vec<_>>() {
-            let finished = |_: &mut State| Entry::Finished { pool: POOL, lease };
+            let finished = Entry::Finished {
+                pool: POOL,
+                lease,
+                answered: false,
+                succeeded: false,
+            };
+            let finished = |_: &mut State| Some(finished.clone());
             ring.append(&mut self.memory, state, u32::MAX, finished)
                 .unwrap();
         }
@@ -308,9 +321,11 @@ fn compose(replica: &Replica<()>, vm: VmId, now: Timestamp, action: &Action) -> 
             pool,
             lease: pick(index),
         },
-        Action::Finish(index) => Entry::Finished {
+        Action::Finish { lease, answered } => Entry::Finished {
             pool,
-            lease: pick(index),
+            lease: pick(lease),
+            answered: *answered,
+            succeeded: *answered,
         },
         Action::TakeBack(index) => Entry::TakenBack {
             pool,

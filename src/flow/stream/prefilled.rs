@@ -48,7 +48,7 @@ impl Stream {
         if let (Some(ticket), Some(pool)) =
             (&mut sent.route.ticket, router.pool_mut(sent.route.pool))
         {
-            ticket.prefilled(pool, result, now);
+            ticket.prefilled(pool, result);
         }
         let action = if waits {
             Action::Continue

@@ -76,14 +76,21 @@ fn response(stream: &mut Stream, router: &mut Router, status: u16, from: &str) -
         by_upstream: true,
         upstream: from.parse().ok(),
         failed_attempts: 0,
+        content_length: None,
     };
     stream.handle(router, event, at(3))
 }
 
+/// The first bytes of a response that goes on.
+const FIRST_PIECE: Event<'static> = Event::ResponseBody {
+    bytes: 1,
+    end_of_stream: false,
+};
+
 /// The response with the status 200 and the first byte of its body.
 fn answer(stream: &mut Stream, router: &mut Router, from: &str) -> Step {
     let step = response(stream, router, 200, from);
-    let began = stream.handle(router, Event::ResponseBody, at(3));
+    let began = stream.handle(router, FIRST_PIECE, at(3));
     assert_eq!(began, Step::default());
     step
 }

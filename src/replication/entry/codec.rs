@@ -4,8 +4,8 @@
 //! sequence u64 | tag u8 | fields | checksum u32
 //! ```
 //!
-//! All little-endian. The tag's low four bits say which entry it is, bit 4 is its flag, the top two
-//! the form of its address (0 where it has none), bit 5 is 0. The checksum is the low half of an
+//! All little-endian. The tag's low four bits say which entry it is, bits 4 and 5 are its flags, the
+//! top two the form of its address (0 where it has none). The checksum is the low half of an
 //! XXH64 over all before it whose seed names encoding and version: what another version wrote does
 //! not fit. An entry has exactly one encoding.
 //!
@@ -55,8 +55,9 @@ pub fn leading_number(bytes: &[u8]) -> Option<Sequence> {
 }
 
 /// Encoding and version.
-const SEED: u64 = u64::from_le_bytes(*b"EPPlog\0\x01");
+const SEED: u64 = u64::from_le_bytes(*b"EPPlog\0\x03");
 const FLAG: u8 = 1 << 4;
+const SECOND_FLAG: u8 = 1 << 5;
 const FORM_SHIFT: u32 = 6;
 
 /// Kinds of entries: the tag's low four bits.
@@ -73,6 +74,7 @@ const CAPACITY: u8 = 9;
 const ALIVE: u8 = 10;
 const VM_GONE: u8 = 11;
 const REOPENED: u8 = 12;
+const FAILED: u8 = 13;
 
 fn checksum(body: &[u8]) -> [u8; 4] {
     let [a, b, c, d, ..] = xxh64(body, SEED).to_le_bytes();
@@ -95,12 +97,17 @@ fn tag(entry: &Entry) -> u8 {
         Entry::Void => VOID,
         Entry::Routed(routed) => with(ROUTED, &routed.endpoint) | flag(routed.known.is_some()),
         Entry::Confirmed { .. } => CONFIRMED,
-        Entry::Finished { .. } => FINISHED,
+        Entry::Finished {
+            answered,
+            succeeded,
+            ..
+        } => FINISHED | flag(*answered) | if *succeeded { SECOND_FLAG } else { 0 },
         Entry::Moved { to, record, .. } => with(MOVED, to) | flag(*record),
         Entry::TakenBack { .. } => TAKEN_BACK,
         Entry::SnapshotPublished { .. } => SNAPSHOT_PUBLISHED,
         Entry::Removed { endpoint, .. } => with(REMOVED, endpoint),
         Entry::Restarted { endpoint, .. } => with(RESTARTED, endpoint),
+        Entry::Failed { endpoint, .. } => with(FAILED, endpoint),
         Entry::Capacity { endpoint, .. } => with(CAPACITY, endpoint),
         Entry::Alive { .. } => ALIVE,
         Entry::VmGone { .. } => VM_GONE,
@@ -113,7 +120,7 @@ fn write_fields(out: &mut Vec<u8>, entry: &Entry) {
         Entry::Void => {}
         Entry::Routed(routed) => write_routed(out, routed),
         Entry::Confirmed { pool, lease }
-        | Entry::Finished { pool, lease }
+        | Entry::Finished { pool, lease, .. }
         | Entry::TakenBack { pool, lease } => {
             put_u64(out, pool.0);
             put_u64(out, lease.0.0);
@@ -131,7 +138,9 @@ fn write_fields(out: &mut Vec<u8>, entry: &Entry) {
             put_u64(out, sent.as_nanos());
         }
         Entry::SnapshotPublished { pool } => put_u64(out, pool.0),
-        Entry::Removed { pool, endpoint } | Entry::Restarted { pool, endpoint } => {
+        Entry::Removed { pool, endpoint }
+        | Entry::Restarted { pool, endpoint }
+        | Entry::Failed { pool, endpoint } => {
             put_u64(out, pool.0);
             address::write(out, *endpoint);
         }
@@ -199,6 +208,8 @@ fn read_fields(reader: &mut Reader<'_>, tag: u8) -> Option<Entry> {
         FINISHED => Entry::Finished {
             pool: pool(reader)?,
             lease: lease(reader)?,
+            answered: flag,
+            succeeded: tag & SECOND_FLAG != 0,
         },
         MOVED => Entry::Moved {
             pool: pool(reader)?,
@@ -219,6 +230,10 @@ fn read_fields(reader: &mut Reader<'_>, tag: u8) -> Option<Entry> {
             endpoint: address::read(reader, form?)?,
         },
         RESTARTED => Entry::Restarted {
+            pool: pool(reader)?,
+            endpoint: address::read(reader, form?)?,
+        },
+        FAILED => Entry::Failed {
             pool: pool(reader)?,
             endpoint: address::read(reader, form?)?,
         },

@@ -54,6 +54,7 @@ impl Resync {
             Entry::Void
             | Entry::Routed(_)
             | Entry::SnapshotPublished { .. }
+            | Entry::Failed { .. }
             | Entry::Capacity { .. }
             | Entry::Alive { .. } => false,
         };
@@ -210,9 +211,7 @@ impl<O: LeaseObserver> Replica<O> {
         let Some(endpoint) = self.places.find_or_add(listed.endpoint, &mut self.index) else {
             return;
         };
-        let pending = self.resolve(listed.tail(), &listed.new_blocks);
-        self.index
-            .record_after(endpoint, pending.after, &pending.blocks);
+        let pending = self.record(endpoint, listed.tail(), &listed.new_blocks);
         let lease = OpenLease {
             vm: listed.vm,
             endpoint,
@@ -254,6 +253,9 @@ impl<O: LeaseObserver> Replica<O> {
             Entry::Confirmed { lease, .. } if self.was_emptied_after(sequence, lease) => {
                 self.take_back(lease);
             }
+            Entry::Finished { lease, .. } if self.was_emptied_after(sequence, lease) => {
+                self.close(lease);
+            }
             Entry::Confirmed { .. }
             | Entry::Finished { .. }
             | Entry::Moved { .. }
@@ -261,6 +263,7 @@ impl<O: LeaseObserver> Replica<O> {
             Entry::Void
             | Entry::Routed(_)
             | Entry::SnapshotPublished { .. }
+            | Entry::Failed { .. }
             | Entry::Capacity { .. }
             | Entry::Alive { .. } => {}
         }

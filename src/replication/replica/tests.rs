@@ -6,9 +6,9 @@ const POOL: PoolKey = PoolKey(4);
 const ME: VmId = VmId(1);
 const OTHER: VmId = VmId(2);
 
-/// Open leases and their weight by endpoint, as the observer was told.
+/// Open leases and their weight by endpoint, and what became of requests, as the observer was told.
 #[derive(Debug, Default)]
-struct Count(BTreeMap<EndpointId, (u32, u32)>);
+struct Count(BTreeMap<EndpointId, (u32, u32)>, Vec<(EndpointId, Outcome)>);
 
 impl LeaseObserver for Count {
     fn opened(&mut self, _: LeaseId, lease: &OpenLease) {
@@ -21,6 +21,10 @@ impl LeaseObserver for Count {
         let (open, tokens) = self.0.entry(lease.endpoint).or_default();
         *open -= 1;
         *tokens -= lease.weight.tokens();
+    }
+
+    fn turned_out(&mut self, endpoint: EndpointId, outcome: Outcome) {
+        self.1.push((endpoint, outcome));
     }
 }
 
@@ -109,7 +113,21 @@ fn confirmed(lease: LeaseId) -> Entry {
 }
 
 fn finished(lease: LeaseId) -> Entry {
-    Entry::Finished { pool: POOL, lease }
+    Entry::Finished {
+        pool: POOL,
+        lease,
+        answered: false,
+        succeeded: false,
+    }
+}
+
+fn answered(lease: LeaseId) -> Entry {
+    Entry::Finished {
+        pool: POOL,
+        lease,
+        answered: true,
+        succeeded: true,
+    }
 }
 
 #[test]
@@ -277,13 +295,45 @@ fn a_vm_that_is_gone_takes_its_leases_along_and_may_open_them_again() {
 }
 
 #[test]
+fn who_serves_and_who_fails_is_told_once_each() {
+    let mut log = Log::new();
+    let (here, there) = (EndpointId::new(0), EndpointId::new(1));
+    let streamed = log.route(ME, a(), &chain(1..=4));
+    log.apply(&confirmed(streamed));
+    log.apply(&finished(streamed));
+    let whole = log.route(ME, b(), &chain(1..=4));
+    log.apply(&answered(whole));
+    log.apply(&Entry::Failed {
+        pool: POOL,
+        endpoint: a(),
+    });
+    // Nobody has these any more, or never had.
+    log.apply(&answered(whole));
+    log.apply(&Entry::Failed {
+        pool: POOL,
+        endpoint: "10.9.9.9:1".parse().unwrap(),
+    });
+    let told = [
+        (here, Outcome::Served),
+        (there, Outcome::Served),
+        (here, Outcome::Failed),
+    ];
+    assert_eq!(log.replica.observer().1, told);
+}
+
+#[test]
 fn other_pools_change_nothing() {
     let mut log = Log::new();
     let lease = log.route(ME, a(), &chain(1..=4));
     let pool = PoolKey(5);
     for entry in [
         Entry::Confirmed { pool, lease },
-        Entry::Finished { pool, lease },
+        Entry::Finished {
+            pool,
+            lease,
+            answered: true,
+            succeeded: true,
+        },
         Entry::Removed {
             pool,
             endpoint: a(),
@@ -435,4 +485,16 @@ fn who_lost_entries_keeps_its_own_leases_only() {
     );
     assert_eq!(log.matches(&chain(11..=13))[0], [0, 0]);
     assert_eq!(log.matches(&chain(1..=3))[0], [3, 0]);
+}
+
+#[test]
+fn the_end_of_an_answer_that_came_whole_confirms_its_blocks() {
+    for (end, held) in [(answered as fn(LeaseId) -> Entry, 4), (finished, 0)] {
+        let mut log = Log::new();
+        let prompt = chain(1..=4);
+        let lease = log.route(ME, a(), &prompt);
+        log.apply(&end(lease));
+        assert_eq!(log.open_at(a()), 0);
+        assert_eq!(log.matches(&prompt)[1], [held, 0]);
+    }
 }

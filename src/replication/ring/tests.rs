@@ -49,7 +49,8 @@ impl SharedStore for Memory {
             append(&mut rival, self, &mut Log::default(), 900);
             self.rival = Some(rival);
         }
-        if self.get(slot).is_some_and(|(_, current)| current != cas) {
+        let held = self.slots.get(usize::try_from(slot).unwrap()).cloned();
+        if held.flatten().is_some_and(|(_, current)| current != cas.0) {
             return SetResult::Mismatch;
         }
         self.force(slot, value);
@@ -86,7 +87,9 @@ fn fresh() -> Ring {
 }
 
 fn append(ring: &mut Ring, memory: &mut Memory, log: &mut Log, number: u32) -> u64 {
-    ring.append(memory, log, ALL, |_| entry(number)).unwrap().0
+    ring.append(memory, log, ALL, |_| Some(entry(number)))
+        .unwrap()
+        .0
 }
 
 /// A ring to which `count` entries, numbered from 0, were appended.
@@ -143,10 +146,10 @@ fn a_limit_stops_a_reader_where_it_can_go_on() {
     let (mut ring, mut log) = (fresh(), Log::default());
     let done = ring.catch_up(&memory, &mut log, 2);
     assert_eq!((done.applied, done.complete), (2, false));
-    let behind = ring.append(&mut memory, &mut log, 2, |_| entry(9));
+    let behind = ring.append(&mut memory, &mut log, 2, |_| Some(entry(9)));
     assert_eq!(behind, Err(AppendError::Behind));
     assert_eq!(
-        ring.append(&mut memory, &mut log, 2, |_| entry(9)),
+        ring.append(&mut memory, &mut log, 2, |_| Some(entry(9))),
         Ok(Sequence(13))
     );
     let numbers: Vec<u64> = log.seen.iter().map(|(number, _)| *number).collect();
@@ -162,7 +165,7 @@ fn a_writer_that_loses_the_race_composes_anew_behind_the_winner() {
     let result = ring.append(&mut memory, &mut log, ALL, |log| {
         asked += 1;
         assert_eq!(log.seen.len(), asked - 1, "all before it is applied");
-        entry(1)
+        Some(entry(1))
     });
     assert_eq!(result, Err(AppendError::Contended));
     assert_eq!(asked, usize::try_from(ATTEMPTS).unwrap());
@@ -290,7 +293,7 @@ fn a_ring_nobody_created_is_made_as_it_is_used() {
 fn a_store_that_does_not_work_refuses() {
     let (mut memory, mut ring) = written(1);
     memory.broken = true;
-    let refused = ring.append(&mut memory, &mut Log::default(), ALL, |_| entry(1));
+    let refused = ring.append(&mut memory, &mut Log::default(), ALL, |_| Some(entry(1)));
     assert_eq!(refused, Err(AppendError::Refused));
 }
 
@@ -302,7 +305,7 @@ fn more_damage_than_one_call_repairs_takes_several() {
         memory.force(slot, b"foreign");
     }
     let mut ring = Ring::join(slots, &memory);
-    let mut append = || ring.append(&mut memory, &mut Log::default(), ALL, |_| entry(1));
+    let mut append = || ring.append(&mut memory, &mut Log::default(), ALL, |_| Some(entry(1)));
     for _ in 0..3 {
         assert_eq!(append(), Err(AppendError::Damaged));
     }
@@ -319,4 +322,36 @@ fn the_smallest_ring_works() {
     }
     let log = read_all(&mut reader, &memory);
     assert_eq!((log.seen, log.lost), (vec![(5, 4)], 4));
+}
+
+#[test]
+fn an_append_after_a_catch_up_reads_nothing_and_still_sees_who_came_between() {
+    let (mut memory, mut ring) = written(2);
+    let mut log = Log::default();
+    ring.catch_up(&memory, &mut log, ALL);
+    let reads = memory.reads.get();
+    assert_eq!(append(&mut ring, &mut memory, &mut log, 2), 10);
+    assert_eq!(memory.reads.get(), reads);
+
+    ring.catch_up(&memory, &mut log, ALL);
+    let mut other = ring;
+    append(&mut other, &mut memory, &mut Log::default(), 3);
+    assert_eq!(append(&mut ring, &mut memory, &mut log, 4), 12);
+    assert_eq!(log.seen, [(10, 2), (11, 3), (12, 4)]);
+    assert_eq!(log.lost, 0);
+}
+
+#[test]
+fn a_writer_that_loses_the_race_may_withdraw_its_entry() {
+    let (mut memory, mut ring) = written(0);
+    memory.rival = Some(fresh());
+    let mut log = Log::default();
+    let result = ring.append(&mut memory, &mut log, ALL, |log| {
+        log.seen.is_empty().then(|| entry(1))
+    });
+    assert_eq!(result, Err(AppendError::Withdrawn));
+    memory.rival = None;
+    let seen = log.seen.len();
+    ring.catch_up(&memory, &mut log, ALL);
+    assert_eq!((seen, log.seen.len()), (1, 1), "the rival's entry alone");
 }

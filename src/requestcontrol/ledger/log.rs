@@ -3,7 +3,7 @@
 use core::fmt;
 
 use super::state::State;
-use crate::replication::ring::{Ring, SharedStore};
+use crate::replication::ring::{AppendError, Ring, SharedStore};
 use crate::replication::{Entry, Sequence};
 
 /// Entries applied in one go at most; the rest follows with the next call.
@@ -74,16 +74,46 @@ impl Log {
         state: &mut State,
         compose: impl Fn(&State) -> Entry,
     ) -> Sequence {
-        if let Some((ring, store)) = &mut self.shared {
-            match ring.append(store, state, LIMIT, |state| compose(state)) {
-                Ok(sequence) => return sequence,
-                Err(_) => self.untold = self.untold.saturating_add(1),
-            }
+        match self.share(state, |state| Some(compose(state))) {
+            Ok(sequence) => sequence,
+            Err(_) => self.keep(state, &compose(state)),
         }
+    }
+
+    /// The same, unless `compose` wants none after all: it is asked again whenever another VM's
+    /// entry came first.
+    pub(super) fn append_if(
+        &mut self,
+        state: &mut State,
+        compose: impl Fn(&State) -> Option<Entry>,
+    ) -> Option<Sequence> {
+        match self.share(state, &compose) {
+            Ok(sequence) => Some(sequence),
+            Err(AppendError::Withdrawn) => None,
+            Err(_) => compose(state).map(|entry| self.keep(state, &entry)),
+        }
+    }
+
+    fn share(
+        &mut self,
+        state: &mut State,
+        compose: impl Fn(&State) -> Option<Entry>,
+    ) -> Result<Sequence, AppendError> {
+        let Some((ring, store)) = &mut self.shared else {
+            return Err(AppendError::Refused);
+        };
+        let shared = ring.append(store, state, LIMIT, |state| compose(state));
+        if shared.is_err_and(|error| error != AppendError::Withdrawn) {
+            self.untold = self.untold.saturating_add(1);
+        }
+        shared
+    }
+
+    /// Applies `entry` in this VM alone.
+    fn keep(&mut self, state: &mut State, entry: &Entry) -> Sequence {
         let sequence = self.next_local;
         self.next_local = sequence.plus(1);
-        let entry = compose(state);
-        state.apply_entry(sequence, &entry);
+        state.apply_entry(sequence, entry);
         sequence
     }
 

@@ -31,6 +31,11 @@ impl OwnRequests {
         self.open.remove(&id);
     }
 
+    /// Whether there ever was a request.
+    pub(super) const fn had_any(&self) -> bool {
+        self.next > 0
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }

@@ -154,7 +154,7 @@ fn what_one_vm_sends_all_know() {
     other.catch_up();
     assert_eq!((open(&other, 1), open(&other, 2)), (0, 1));
     assert_eq!(matched(&other, 1, &chain(1, 10)), 0);
-    one.finish(request);
+    one.finish(request, End::default());
     other.catch_up();
     assert_eq!(
         (open(&other, 2), matched(&other, 2, &chain(1, 10))),
@@ -187,7 +187,7 @@ fn while_shared_data_is_broken_a_vm_knows_its_own_requests() {
     assert_eq!((open(&one, 1), matched(&one, 1, &chain(1, 10))), (1, 10));
     assert_eq!(one.take_untold(), 2);
     shared.values_mut().broken = false;
-    one.finish(request);
+    one.finish(request, End::default());
     // The end of a request that nobody heard of means nothing to others.
     other.catch_up();
     assert_eq!((open(&one, 1), open(&other, 1)), (0, 0));
@@ -218,7 +218,7 @@ fn the_leases_of_a_vm_that_is_gone_are_closed_and_of_a_silent_stream_are_not() {
         }
     }
     assert_eq!((open(&leader, 1), open(&alive, 1)), (1, 1));
-    alive.finish(silent);
+    alive.finish(silent, End::default());
     leader.catch_up();
     assert_eq!(open(&leader, 1), 0);
 }
@@ -235,7 +235,7 @@ fn a_vm_wrongly_thought_gone_opens_its_leases_again() {
     upkeep(&mut slow, &shared, 41, false);
     upkeep(&mut leader, &shared, 41, true);
     assert_eq!((open(&slow, 1), open(&leader, 1)), (1, 1));
-    slow.finish(request);
+    slow.finish(request, End::default());
     leader.catch_up();
     assert_eq!((open(&slow, 1), open(&leader, 1)), (0, 0));
 }
@@ -251,7 +251,7 @@ fn a_vm_that_comes_late_learns_what_the_ring_no_longer_holds() {
     for number in 0..640 {
         let request = send(&mut leader, 1, 1, &chain(number * 100, 20));
         leader.confirm(request);
-        leader.finish(request);
+        leader.finish(request, End::default());
     }
     for tick in 0..20 {
         upkeep(&mut leader, &shared, 2 + tick / 10, true);
@@ -272,7 +272,7 @@ fn a_vm_that_comes_late_learns_what_the_ring_no_longer_holds() {
         );
     }
     assert_eq!(replica(&late).index().len(), replica(&leader).index().len());
-    leader.finish(open_all_along);
+    leader.finish(open_all_along, End::default());
     late.catch_up();
     assert_eq!(open(&late, 2), 0);
 }
@@ -287,7 +287,7 @@ fn a_vm_that_was_lapped_counts_it_and_learns_what_it_missed() {
         upkeep(&mut idle, &shared, seconds, false);
     }
     let first = send(&mut leader, 1, 0, &chain(9_000_000, 2));
-    leader.finish(first);
+    leader.finish(first, End::default());
     for _ in 0..30 {
         upkeep(&mut leader, &shared, 5, true);
         upkeep(&mut idle, &shared, 5, false);
@@ -297,9 +297,9 @@ fn a_vm_that_was_lapped_counts_it_and_learns_what_it_missed() {
     for number in 0..100 {
         let request = send(&mut leader, 1, 1, &chain(number * 100, 20));
         leader.confirm(request);
-        leader.finish(request);
+        leader.finish(request, End::default());
     }
-    leader.finish(old);
+    leader.finish(old, End::default());
     for tick in 0..20 {
         upkeep(&mut leader, &shared, 2, true);
         upkeep(&mut idle, &shared, 2 + tick / 10, false);
@@ -339,6 +339,66 @@ fn what_was_written_of_a_pool_goes_with_its_last_configuration() {
 }
 
 #[test]
+fn who_serves_nobody_suits_best_to_lead_unless_it_fell_behind() {
+    let shared = SharedData::default();
+    let (mut idle, mut busy) = (vm(1, &shared), vm(2, &shared));
+    let suits = |ledger: &Ledger| ledger.suits(core::iter::once(POOL));
+    let request = send(&mut busy, 1, 0, &chain(1, 4));
+    for _ in 0..3 {
+        upkeep(&mut idle, &shared, 0, true);
+        upkeep(&mut busy, &shared, 0, false);
+    }
+    assert_eq!(suits(&idle), Suitability::Idles);
+    assert_eq!(suits(&busy), Suitability::Serves);
+    // More than the ring holds, of which only one has read.
+    for number in 0..100 {
+        send(&mut busy, 1, 1, &chain(number * 100, 2));
+    }
+    idle.catch_up();
+    assert_eq!(suits(&idle), Suitability::Behind);
+    for _ in 0..20 {
+        // As with each scrape: checkpoints are written anew while anything happens.
+        busy.published(POOL);
+        upkeep(&mut busy, &shared, 1, true);
+        upkeep(&mut idle, &shared, 1, false);
+    }
+    assert_eq!((suits(&idle), open(&idle, 1)), (Suitability::Idles, 101));
+    busy.finish(request, End::default());
+    // A pool it does not have says nothing against it, and nothing for it.
+    assert_eq!(
+        idle.suits(core::iter::once(PoolKey(8))),
+        Suitability::Behind
+    );
+    assert_eq!(idle.suits(core::iter::empty()), Suitability::Idles);
+}
+
+#[test]
+fn how_requests_turned_out_at_one_vm_all_know() {
+    let shared = SharedData::default();
+    let (mut one, mut other) = (vm(1, &shared), vm(2, &shared));
+    let streamed = send(&mut one, 1, 1, &chain(1, 4));
+    one.confirm(streamed);
+    one.finish(streamed, End::default());
+    let refused = send(&mut one, 1, 2, &chain(1, 4));
+    one.take_back(refused);
+    let end = End {
+        answered: false,
+        succeeded: true,
+    };
+    one.finish(refused, end);
+    one.failed(POOL, address(1));
+    // What is remembered says nothing of how well it was served.
+    one.remember(POOL, address(1), &chain(1, 6), at(3));
+    other.catch_up();
+    for ledger in [&one, &other] {
+        let in_flight = replica(ledger).observer();
+        let tally = in_flight.turned_out(place(ledger, 1));
+        assert_eq!((tally.served, tally.failed), (2, 1));
+        assert_eq!(in_flight.last_sent(place(ledger, 1)), Some(at(3)));
+    }
+}
+
+#[test]
 fn a_pool_is_known_while_a_configuration_has_it() {
     let shared = SharedData::default();
     let mut ledger = vm(1, &shared);
@@ -350,7 +410,7 @@ fn a_pool_is_known_while_a_configuration_has_it() {
     ledger.release(POOL);
     assert!(ledger.replica(POOL).is_none());
     // Late ends of its requests do no harm.
-    ledger.finish(request);
+    ledger.finish(request, End::default());
 }
 
 #[test]
@@ -383,4 +443,28 @@ fn slots(shared: &SharedData) -> BTreeMap<u32, Vec<u8>> {
 fn the_patience_with_a_vm_spans_several_signs_of_life() {
     assert!(upkeep::PATIENCE >= 3 * upkeep::HEARTBEAT);
     assert!(upkeep::HEARTBEAT >= Duration::from_secs(1));
+}
+
+#[test]
+fn an_end_that_could_not_be_told_is_told_when_it_can_be() {
+    let shared = SharedData::default();
+    let (mut one, mut other) = (vm(1, &shared), vm(2, &shared));
+    let request = send(&mut one, 1, 1, &chain(1, 4));
+    shared.values_mut().broken = true;
+    let end = End {
+        answered: true,
+        ..End::default()
+    };
+    one.finish(request, end);
+    shared.values_mut().broken = false;
+    other.catch_up();
+    assert_eq!((open(&one, 1), open(&other, 1)), (0, 1));
+    let mut board = shared;
+    let upkeep = Upkeep {
+        now: at(2),
+        leads: false,
+    };
+    one.upkeep(upkeep, &mut board);
+    other.catch_up();
+    assert_eq!((open(&one, 1), open(&other, 1)), (0, 0));
 }

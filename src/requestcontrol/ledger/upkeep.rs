@@ -36,6 +36,13 @@ pub(super) struct Progress {
     last_written: Option<PoolKey>,
 }
 
+impl Progress {
+    /// All that checkpoints tell of `pool` is known.
+    pub(super) fn has_loaded(&self, pool: PoolKey) -> bool {
+        self.loaded.contains(&pool)
+    }
+}
+
 #[derive(Debug)]
 struct Round {
     chunks: CheckpointWriter,
@@ -62,6 +69,7 @@ impl Ledger {
         if !self.log.is_shared() {
             return;
         }
+        self.tell_ends();
         self.empty_gone(board);
         self.learn_leases(upkeep.leads, board);
         self.learn_blocks(upkeep.leads, board);

@@ -13,8 +13,8 @@ use crate::time::Timestamp;
 impl Pool {
     /// The endpoints that a request without a prompt may go to now: those all filters let through.
     pub fn candidate_count(&self, now: Timestamp) -> usize {
-        let all = self.replica(|replica| self.bare_candidates(replica, now).collect());
-        let mut all: Vec<Candidate> = all.unwrap_or_default();
+        let all = self.replica(|replica| self.bare_candidates(replica, now));
+        let mut all = all.unwrap_or_default();
         mark_standby(&mut all, self.config.scoring.min_health);
         let request = self.request(&Chain::default(), "", TieKey(0), 1);
         self.scheduler.passing(&request, &all)
@@ -63,21 +63,14 @@ impl Pool {
         let total_blocks = block_count(chain);
         let found = self.replica(|replica| {
             self.match_all(replica, chain, &mut matched);
-            let attach = |mut candidate: Candidate| {
-                let id = candidate.endpoint;
+            let mut candidates = self.bare_candidates(replica, now);
+            for (candidate, (id, known)) in candidates.iter_mut().zip(self.members.iter()) {
                 candidate.total_blocks = total_blocks;
                 candidate.matched_blocks = matched.get(id.index()).copied().unwrap_or(0);
-                let known = self.members.get(id);
-                let has_loaded = |known: &Known| known.has_loaded(model);
-                candidate.adapter_ready = !is_adapter || known.is_some_and(has_loaded);
-                candidate.serves_model =
-                    !is_listed || known.is_none_or(|known| known.may_serve(model));
-                let adapters = known.and_then(|known| known.metrics.adapters.as_ref());
-                candidate.adapter = AdapterFit::of(adapters, model);
-                candidate
-            };
-            let mut candidates: Vec<Candidate> =
-                self.bare_candidates(replica, now).map(attach).collect();
+                candidate.adapter_ready = !is_adapter || known.has_loaded(model);
+                candidate.serves_model = !is_listed || known.may_serve(model);
+                candidate.adapter = AdapterFit::of(known.metrics.adapters.as_ref(), model);
+            }
             mark_standby(&mut candidates, self.config.scoring.min_health);
             self.guard(replica.observer(), &mut candidates);
             candidates
@@ -101,14 +94,12 @@ impl Pool {
     }
 
     /// All endpoints, with nothing in their attributes that a prompt decides.
-    fn bare_candidates(
-        &self,
-        replica: &Replica<InFlight>,
-        now: Timestamp,
-    ) -> impl Iterator<Item = Candidate> {
-        let in_flight = replica.observer();
-        let members = self.members.iter();
-        members.map(move |(id, known)| self.bare_candidate(id, known, in_flight, now))
+    fn bare_candidates(&self, replica: &Replica<InFlight>, now: Timestamp) -> Vec<Candidate> {
+        let mut candidates = Vec::with_capacity(self.members.len());
+        for (id, known) in self.members.iter() {
+            candidates.push(self.bare_candidate(id, known, replica.observer(), now));
+        }
+        candidates
     }
 
     fn bare_candidate(
@@ -125,9 +116,12 @@ impl Pool {
             .endpoint
             .max_running
             .unwrap_or(self.config.scoring.max_running);
+        let fitness = known.fitness(now, &self.config);
+        let freshness = known.freshness(now, &self.config);
+        let health = known.health_of(fitness, freshness);
         // Of a server that tells nothing, Envoy's own count is the best there is.
         let freshness = match known.scraped_at {
-            Some(_) => known.freshness(now, &self.config),
+            Some(_) => freshness,
             None => self.config.health.stale_floor,
         };
         let tells_nothing = known.scraped_at.is_none() || freshness < 1.0;
@@ -148,8 +142,8 @@ impl Pool {
             max_running: slots.saturating_mul(known.metrics.engines.max(1)).max(1),
             kv_utilisation: known.kv_utilisation(in_flight.own_tokens(id)),
             gpu_utilisation: known.metrics.gpu_utilisation,
-            health: known.health(now, &self.config),
-            fitness: known.fitness(now, &self.config),
+            health,
+            fitness,
             freshness,
             tier: known.status.tier,
             standing: if known.status.condition.is_usable() {
@@ -161,7 +155,7 @@ impl Pool {
             serves_model: true,
             adapter: AdapterFit::Full,
             labels: known.endpoint.labels.clone(),
-            signals: known.metrics.signals,
+            signals: known.metrics.signals.clone(),
         }
     }
 
@@ -176,10 +170,14 @@ impl Pool {
     ) {
         let count = request.attempts;
         let min_health = self.config.scoring.min_health;
+        let is_due = |id| {
+            let last_sent = self.replica(|replica| replica.observer().last_sent(id));
+            let known = self.members.get(id);
+            known.is_some_and(|known| known.probe_is_due(last_sent.flatten(), now))
+        };
         let due = candidates.iter().find(|candidate| {
-            let known = self.members.get(candidate.endpoint);
             !candidate.is_fit(min_health)
-                && known.is_some_and(|known| known.probe_is_due(now))
+                && is_due(candidate.endpoint)
                 && self.scheduler.is_for(request, candidate)
         });
         // Alone it would be no probe but the whole list; and with nobody fit all get requests.

@@ -1,4 +1,4 @@
-//! What the scraper finds out about the endpoints' health.
+//! What the scraper finds out about the endpoints' health, and how their requests turned out.
 
 use core::net::SocketAddr;
 
@@ -6,6 +6,7 @@ use super::Pool;
 use crate::datalayer::{
     Condition, EndpointId, EndpointMetrics, GpuReading, ModelList, Readiness, Unusable,
 };
+use crate::replication::Replica;
 use crate::time::Timestamp;
 
 impl Pool {
@@ -72,11 +73,48 @@ impl Pool {
         }
     }
 
+    /// Tells all VMs that `id` failed a request: a 5xx, a reset, a time-out.
+    pub fn failed(&self, id: EndpointId) {
+        if let Some(address) = self.endpoint(id).map(|endpoint| endpoint.address) {
+            self.ledger(|ledger, key| ledger.failed(key, address));
+        }
+    }
+
+    /// Takes over what other VMs did before this pool was configured. How their requests turned out is
+    /// passed over: nobody knows how long ago that was. To be called once all pools are there.
+    pub fn begin(&mut self) {
+        self.catch_up();
+        let (members, key) = (&mut self.members, self.key);
+        self.ledger.with(|ledger| {
+            let Some(in_flight) = ledger.replica(key).map(Replica::observer) else {
+                return;
+            };
+            for (id, known) in members.iter_mut() {
+                known.tally = in_flight.turned_out(id);
+            }
+        });
+    }
+
+    /// Takes in how requests of all VMs turned out until `now`. To be called often: what is new then
+    /// counts as of `now`.
+    pub fn take_outcomes(&mut self, now: Timestamp) {
+        let window = self.config.health.error_window;
+        let (members, key) = (&mut self.members, self.key);
+        self.ledger.with(|ledger| {
+            let Some(in_flight) = ledger.replica(key).map(Replica::observer) else {
+                return;
+            };
+            for (id, known) in members.iter_mut() {
+                known.take_outcomes(in_flight.turned_out(id), now, window);
+            }
+        });
+    }
+
     /// The endpoints that became unusable or usable again since the last call, with their condition.
     /// A further cause for the same is not told.
     pub fn take_changes(&mut self) -> Vec<(SocketAddr, Condition)> {
         let mut changes = Vec::new();
-        for known in self.members.iter_mut() {
+        for (_, known) in self.members.iter_mut() {
             let condition = known.status.condition;
             let before = core::mem::replace(&mut known.told, condition);
             if before.is_usable() != condition.is_usable() {

@@ -10,6 +10,7 @@ use crate::datalayer::{
     Condition, Endpoint, EndpointMetrics, EndpointSnapshot, GpuReading, HostStatus, Labels,
     ModelList, Outcomes, Progress, Unusable, freshness,
 };
+use crate::requestcontrol::Tally;
 use crate::time::Timestamp;
 
 /// An unfit endpoint gets one request in this time: how its recovery is noticed.
@@ -40,9 +41,11 @@ pub(super) struct Known {
     pub(super) progress: Progress,
     /// The condition the operator was last told of.
     pub(super) told: Condition,
-    /// How its latest answers turned out.
+    /// How its latest answers turned out, at whichever VM.
     pub(super) outcomes: Outcomes,
-    /// When it last got a request although it was unfit.
+    /// How many there were when they were last looked at.
+    pub(super) tally: Tally,
+    /// When this VM last chose it although it was unfit.
     pub(super) probed: Option<Timestamp>,
     /// The operator was told that Envoy's cluster does not hold it.
     pub(super) reported_missing: bool,
@@ -70,6 +73,7 @@ impl Known {
             progress: Progress::default(),
             told: Condition::USABLE,
             outcomes: Outcomes::default(),
+            tally: Tally::default(),
             probed: None,
             reported_missing: false,
         }
@@ -149,12 +153,17 @@ impl Known {
 
     /// How good a choice it is, in [0, 1]: fitness, and what is known of it.
     pub(super) fn health(&self, now: Timestamp, config: &PoolConfig) -> f64 {
+        self.health_of(self.fitness(now, config), self.freshness(now, config))
+    }
+
+    /// [`Self::health`], given what it is made of.
+    pub(super) fn health_of(&self, fitness: f64, freshness: f64) -> f64 {
         let gpus = if self.metrics.gpu_fault {
             WORTH_WITH_GPU_FAULT
         } else {
             1.0
         };
-        self.fitness(now, config) * self.freshness(now, config) * gpus
+        fitness * freshness * gpus
     }
 
     /// KV-cache utilisation in [0, 1], with what `own_tokens` tokens that the scrape cannot show will
@@ -184,11 +193,22 @@ impl Known {
         )
     }
 
-    /// Whether a request may try it although it is unfit. Not where somebody else tries it, or
-    /// where it must not be tried.
-    pub(super) fn probe_is_due(&self, now: Timestamp) -> bool {
-        let rested = |last| now.since(last) >= PROBE_INTERVAL;
-        self.status.condition.is_usable() && self.probed.is_none_or(rested)
+    /// Whether a request may try it although it is unfit; any VM's latest request went there at
+    /// `last_sent`. Not where somebody else tries it, or where it must not be tried.
+    pub(super) fn probe_is_due(&self, last_sent: Option<Timestamp>, now: Timestamp) -> bool {
+        // No clock that went back, and no forged entry, keeps an endpoint from being tried.
+        let rested = |last| last > now || now.since(last) >= PROBE_INTERVAL;
+        let mut tried = [self.probed, last_sent].into_iter().flatten();
+        self.status.condition.is_usable() && tried.all(rested)
+    }
+
+    /// Takes in what came to the `tally` of its answers until `now`.
+    pub(super) fn take_outcomes(&mut self, tally: Tally, now: Timestamp, window: Duration) {
+        if tally != self.tally {
+            let Tally { served, failed } = tally.since(self.tally);
+            self.tally = tally;
+            self.outcomes.record(now, window, served, failed);
+        }
     }
 
     /// What the exporter told, unless that is stale at `now`: what nobody renews would outlive the

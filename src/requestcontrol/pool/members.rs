@@ -37,8 +37,10 @@ impl Members {
         })
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Known> {
-        self.places.iter_mut().flatten()
+    /// The same, to change them.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (EndpointId, &mut Known)> {
+        let places = self.places.iter_mut().zip(0_u16..);
+        places.filter_map(|(place, id)| Some((EndpointId::new(id), place.as_mut()?)))
     }
 
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {

@@ -3,8 +3,8 @@
 use super::Pool;
 use crate::config::{ConfigError, DisaggregationConfig, SplitMode};
 use crate::prefix::BYTES_PER_TOKEN;
-use crate::requestcontrol::RequestId;
 use crate::requestcontrol::token_ratios::float;
+use crate::requestcontrol::{End, RequestId};
 use crate::scheduling::Scheduler;
 use crate::time::Timestamp;
 
@@ -43,7 +43,7 @@ impl Pool {
         if self.abandoned.len() < MAX_ABANDONED {
             self.abandoned.push((until, request));
         } else {
-            self.ledger(|ledger, _| ledger.finish(request));
+            self.ledger(|ledger, _| ledger.finish(request, End::default()));
         }
     }
 
@@ -59,7 +59,7 @@ impl Pool {
             abandoned.into_iter().partition(|&(until, _)| ends(until));
         self.abandoned = open;
         for (_, request) in over {
-            self.ledger(|ledger, _| ledger.finish(request));
+            self.ledger(|ledger, _| ledger.finish(request, End::default()));
         }
     }
 

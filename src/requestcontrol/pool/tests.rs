@@ -105,7 +105,7 @@ fn the_next_turn_goes_back_to_the_server_that_holds_the_conversation() {
         let (first, mut ticket) = send(&mut pool, &cold(conversation));
         let id = u16::try_from(first).unwrap();
         ticket.served(&mut pool, answered(id, 200), at(2));
-        ticket.answered(&mut pool);
+        ticket.answered(&mut pool, false);
         ticket.close(&mut pool);
         let (second, ticket) = send(&mut pool, &chain(conversation * 1_000, 14));
         assert_eq!(second, first);
@@ -120,7 +120,7 @@ fn a_burst_on_one_warm_endpoint_spills_over_at_the_guard() {
     let (holder, mut ticket) = send(&mut pool, &warm);
     let id = u16::try_from(holder).unwrap();
     ticket.served(&mut pool, answered(id, 200), at(2));
-    ticket.answered(&mut pool);
+    ticket.answered(&mut pool, false);
     ticket.close(&mut pool);
     let counts = shares(&mut pool, (0..50).map(|_| warm.clone()));
     assert_eq!(counts[holder], 20);
@@ -186,7 +186,7 @@ fn only_a_2xx_of_the_server_confirms_blocks() {
             Ticket::open(&mut pool, vec![EndpointId::new(0)], &cold(1).blocks, at(1)).unwrap();
         assert_eq!(matched(&mut pool, &cold(1)), [10, 0]);
         assert_eq!(ticket.served(&mut pool, served, at(2)), None);
-        ticket.answered(&mut pool);
+        ticket.answered(&mut pool, false);
         assert_eq!(matched(&mut pool, &cold(1)), [left, 0], "{served:?}");
         ticket.close(&mut pool);
         assert_eq!(
@@ -204,7 +204,7 @@ fn headers_of_a_stream_confirm_nothing_before_its_first_byte() {
         Ticket::open(&mut pool, vec![EndpointId::new(0)], &cold(1).blocks, at(1)).unwrap();
     ticket.served(&mut pool, answered(0, 200), at(2));
     assert_eq!(matched(&mut pool, &cold(1)), [0, 0]);
-    ticket.answered(&mut pool);
+    ticket.answered(&mut pool, false);
     assert_eq!(matched(&mut pool, &cold(1)), [10, 0]);
     ticket.close(&mut pool);
     assert_eq!(matched(&mut pool, &cold(1)), [10, 0]);
@@ -236,7 +236,7 @@ fn blocks_and_lease_move_to_the_endpoint_that_served() {
         })
     );
     assert_eq!(matched(&mut pool, &cold(1)), [0, 0, 10]);
-    ticket.answered(&mut pool);
+    ticket.answered(&mut pool, false);
     assert_eq!(matched(&mut pool, &cold(1)), [0, 0, 10]);
     let open: Vec<u32> = (0..3).map(|id| pool.open_at(EndpointId::new(id))).collect();
     assert_eq!(open, [0, 0, 1]);

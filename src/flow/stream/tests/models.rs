@@ -168,7 +168,7 @@ fn respond(router: &mut Router, text: &str, start: &[u8]) -> Step {
     let from = destination(&step).unwrap();
     let from = from.split(',').next().unwrap();
     response(&mut stream, router, 200, from);
-    let began = stream.handle(router, Event::ResponseBody, at(3));
+    let began = stream.handle(router, FIRST_PIECE, at(3));
     assert_eq!(began.commands, [Command::ReadResponseBody(512)]);
     let read = stream.handle(router, Event::ResponseBodyRead(start.to_vec()), at(3));
     assert_eq!(read, Step::default());

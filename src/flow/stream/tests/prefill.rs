@@ -261,6 +261,7 @@ fn whatever_fails_the_decode_endpoint_does_it_all() {
             (None, None)
         );
         assert_eq!(in_flight(&router), [1, 0, 0], "{decision:?}");
+        router.pool_mut(0).unwrap().take_outcomes(at(8));
         let health = router.pools()[0].health(EndpointId::new(2), at(8));
         assert_eq!(
             health < router.pools()[0].health(EndpointId::new(1), at(8)),

@@ -186,7 +186,7 @@ fn fail_close_answers_503_only_where_nobody_is_fit() {
         ));
         for _ in 0..20 {
             let pool = router.pool_mut(0).unwrap();
-            pool.record_outcome(EndpointId::new(0), at(1), true);
+            pool.failed(EndpointId::new(0));
         }
         router
     };
@@ -207,4 +207,33 @@ fn fail_close_answers_503_only_where_nobody_is_fit() {
 
     let (_, readable) = chat(&mut one_pool(r#","failureMode":"FailClose""#));
     assert_eq!(reason(&readable), Reason::Picked);
+}
+
+#[test]
+fn an_answer_that_comes_whole_confirms_its_blocks_with_its_end() {
+    let confirmed = |content_length, bytes, end_of_stream, broken_off| {
+        let mut router = one_pool("");
+        let (mut stream, _) = chat(&mut router);
+        let head = Event::ResponseHeaders {
+            status: 200,
+            by_upstream: true,
+            upstream: "10.0.0.1:80".parse().ok(),
+            failed_attempts: 0,
+            content_length,
+        };
+        stream.handle(&mut router, head, at(3));
+        let first = Event::ResponseBody {
+            bytes,
+            end_of_stream,
+        };
+        stream.handle(&mut router, first, at(3));
+        finish(&mut stream, &mut router, broken_off);
+        assert_eq!(in_flight(&router), [0, 0, 0]);
+        router.pools()[0].indexed_blocks()
+    };
+    let all = confirmed(None, 5, false, false);
+    assert!(all > 0);
+    assert_eq!(confirmed(Some(5), 5, false, false), all);
+    assert_eq!(confirmed(None, 5, true, false), all);
+    assert_eq!(confirmed(Some(50), 5, false, true), all);
 }

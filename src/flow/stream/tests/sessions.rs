@@ -42,8 +42,10 @@ fn who_was_not_named_has_not_failed() {
         by_upstream: false,
         upstream: None,
         failed_attempts: 3,
+        content_length: None,
     };
     stream.handle(&mut router, event, at(3));
+    router.pool_mut(0).unwrap().take_outcomes(at(3));
     let health = |id| router.pools()[0].health(EndpointId::new(id), at(3));
     assert!(health(picked) < health(other));
     let unused = sessions();

@@ -52,7 +52,7 @@ fn id(pool: &Pool, last: u8) -> Option<EndpointId> {
 fn answered_by(pool: &mut Pool, last: u8, prompt: &Chain) -> Ticket {
     let endpoint = id(pool, last).unwrap();
     let mut ticket = Ticket::open(pool, vec![endpoint], &prompt.blocks, at(1)).unwrap();
-    ticket.answered(pool);
+    ticket.answered(pool, false);
     ticket
 }
 
@@ -107,7 +107,7 @@ fn the_operators_list_serves_until_envoys_is_known() {
 fn a_late_finish_or_record_for_an_endpoint_that_left_changes_nothing() {
     let mut pool = following(&[well(1), well(2)]);
     let left = id(&pool, 2).unwrap();
-    let late = Ticket::open(&mut pool, vec![left], &cold(1).blocks, at(1)).unwrap();
+    let mut late = Ticket::open(&mut pool, vec![left], &cold(1).blocks, at(1)).unwrap();
     let mut confirmed = Ticket::open(&mut pool, vec![left], &cold(2).blocks, at(1)).unwrap();
     pool.follow_host_list(&[well(1)]);
     assert_eq!((pool.indexed_blocks(), pool.open_at(left)), (0, 0));
@@ -115,12 +115,13 @@ fn a_late_finish_or_record_for_an_endpoint_that_left_changes_nothing() {
     pool.follow_host_list(&[well(1), well(3)]);
     assert_eq!(id(&pool, 3), Some(left));
     confirmed.served(&mut pool, answered(1, 200), at(2));
-    confirmed.answered(&mut pool);
-    late.broken_off(&mut pool, at(3));
+    confirmed.answered(&mut pool, false);
+    late.broken_off(&pool);
     late.close(&mut pool);
     confirmed.close(&mut pool);
     assert_eq!((pool.indexed_blocks(), pool.open_at(left)), (0, 0));
-    assert!(pool.health(left, at(3)) > 0.0);
+    pool.take_outcomes(at(3));
+    assert!((pool.health(left, at(3)) - 1.0).abs() < 1e-9);
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn both_hold_the_prompt_and_prefill_is_over_with_the_first_byte() {
     assert_eq!(open(&pool), [1, 1]);
     ticket.served(&mut pool, answered(0, 200), at(2));
     assert_eq!(open(&pool), [1, 1]);
-    ticket.answered(&mut pool);
+    ticket.answered(&mut pool, false);
     assert_eq!(open(&pool), [1, 0]);
     ticket.close(&mut pool);
     assert_eq!(open(&pool), [0, 0]);
@@ -71,7 +71,7 @@ fn what_got_no_answer_leaves_nothing_at_either() {
 fn an_unfit_prefill_endpoint_is_no_probe_for_requests() {
     let mut pool = split();
     for _ in 0..5 {
-        pool.record_outcome(EndpointId::new(1), at(1), true);
+        pool.failed(EndpointId::new(1));
     }
     let pick = pool.pick(&cold(1), "m", TieKey(1), 3, at(5_000));
     let ranked: Vec<usize> = pick

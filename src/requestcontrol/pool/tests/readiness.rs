@@ -106,7 +106,7 @@ fn a_probe_goes_to_no_endpoint_that_lacks_the_model() {
     pool.take_models(id(0), Some(models(&[("a", false)])));
     pool.take_models(id(1), Some(models(&[("b", false)])));
     for _ in 0..20 {
-        pool.record_outcome(id(1), at(1), true);
+        pool.failed(id(1));
     }
     assert_eq!(offered(&mut pool, "a"), (vec![0, 2], None));
     assert_eq!(offered(&mut pool, "b"), (vec![1, 2], None));
