@@ -20,6 +20,7 @@ use server::Server;
 
 /// The real server.
 #[derive(Debug, Clone, Args)]
+#[group(id = "calibration")]
 pub struct Options {
     /// Base URL of a running vLLM, started with --enable-prompt-tokens-details
     #[arg(long, value_name = "URL")]

@@ -22,6 +22,7 @@ use wrk::{Answered, Load, New, Wrk};
 
 /// How much is measured.
 #[derive(Debug, Clone, Args)]
+#[group(id = "overhead")]
 pub struct Options {
     /// Rounds of the cells that the README's claims rest on
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
@@ -44,10 +45,11 @@ pub struct Options {
     /// No streaming answers, which are measured with one worker
     #[arg(long)]
     pub no_streams: bool,
+    /// Endpoints behind every Envoy, each with a real server's metrics page of 49 KB
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4_096))]
+    pub endpoints: u16,
 }
 
-/// Endpoints behind every Envoy.
-const ENDPOINTS: u16 = 64;
 /// Seconds of one turn.
 const TURN: u32 = 1;
 const KB: usize = 1_024;
@@ -63,6 +65,8 @@ const PAGE: &str = include_str!("../../vectors/vllm/metrics/01-fresh.prom");
 /// What came out.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Overhead {
+    /// Endpoints behind every Envoy.
+    pub endpoints: u16,
     /// One entry for each body, number of connections and number of workers.
     pub cells: Vec<Cell>,
     /// One entry for each kind of stream.
@@ -135,7 +139,7 @@ struct Turn {
 /// Runs every cell.
 pub async fn measure(options: &Options, run: &Run) -> Result<Overhead, BenchError> {
     let mut wrk = Wrk::new(run)?;
-    let endpoints = upstream::start(ENDPOINTS, PAGE).await?;
+    let endpoints = upstream::start(options.endpoints, PAGE).await?;
     let mut progress = Progress::new(options.turns(), "turns");
     let mut cells = Vec::new();
     let mut streams = Vec::new();
@@ -165,7 +169,7 @@ pub async fn measure(options: &Options, run: &Run) -> Result<Overhead, BenchErro
             cells.push(Cell::of(body, connections, workers, &rounds));
         }
         if workers == 1 && !options.no_streams {
-            streams = all_streams(&mut wrk, &arms, options.rounds, &mut progress).await?;
+            streams = all_streams(&mut wrk, &arms, options, &mut progress).await?;
         }
         for (memory, arm) in memory_mib.iter_mut().zip(&arms) {
             arm.check().await?;
@@ -176,6 +180,7 @@ pub async fn measure(options: &Options, run: &Run) -> Result<Overhead, BenchErro
     }
     progress.finish();
     Ok(Overhead {
+        endpoints: options.endpoints,
         cells,
         streams,
         memory_mib,
@@ -196,13 +201,21 @@ impl Options {
         .collect()
     }
 
+    /// Chunks, whether they are paced, and rounds of every kind of stream. Of those back to back nothing is
+    /// claimed.
+    fn streams(&self) -> impl Iterator<Item = (u32, bool, u32)> {
+        let (claimed, reported) = (self.rounds, self.matrix_rounds);
+        let both = move |&chunks: &u32| [(chunks, true, claimed), (chunks, false, reported)];
+        STREAMS.iter().flat_map(both)
+    }
+
     fn turns(&self) -> usize {
         let loads = self.workers.iter().flat_map(|&workers| self.loads(workers));
         let rounds: u32 = loads.map(|(_, _, rounds)| rounds + 1).sum();
         let streams = if self.no_streams {
             0
         } else {
-            2 * STREAMS.len() as u32 * (self.rounds + 1)
+            self.streams().map(|(_, _, rounds)| rounds + 1).sum()
         };
         (rounds + streams) as usize * Kind::ALL.len()
     }
@@ -212,11 +225,11 @@ impl Options {
 async fn all_streams(
     wrk: &mut Wrk,
     arms: &[Arm],
-    rounds: u32,
+    options: &Options,
     progress: &mut Progress,
 ) -> Result<Vec<Streamed>, BenchError> {
     let mut streams = Vec::new();
-    for (chunks, is_paced) in STREAMS.iter().flat_map(|&n| [(n, true), (n, false)]) {
+    for (chunks, is_paced, rounds) in options.streams() {
         progress.announce(&format!("streams of {chunks} chunks"));
         streams.push(stream(wrk, arms, chunks, is_paced, rounds, progress).await?);
     }
@@ -364,11 +377,17 @@ impl Figures for Overhead {
             "CPU, inline / ext_proc",
         ];
         let streams: Vec<Vec<String>> = self.streams.iter().map(Streamed::row).collect();
-        let streams_head = ["streams", "ext_proc / plain", "inline-epp / plain"];
+        let streams_head = [
+            "streams",
+            "rounds",
+            "ext_proc / plain",
+            "inline-epp / plain",
+        ];
         let [plain, ext_proc, inline] = self.memory_mib;
+        let endpoints = self.endpoints;
         format!(
             "Median (quartiles). Two figures with a slash between them are ext_proc's and inline-epp's. The servers read \
-             the request and answer at once; {ENDPOINTS} endpoints, half of the prompts with a new tail, everything on.\n\n\
+             the request and answer at once; {endpoints} endpoints, half of the prompts with a new tail, everything on.\n\n\
              {}\n{}\nMemory with one worker, MiB: plain {plain:.0}, with ext_proc and its service {ext_proc:.0}, with \
              inline-epp {inline:.0}.\n",
             table(&head, &cells),
@@ -410,6 +429,7 @@ impl Streamed {
         };
         vec![
             format!("{} chunks, {pace}", self.chunks),
+            self.inline.samples.to_string(),
             format!("{:.3}", self.ext_proc),
             format!("{:.3}", self.inline),
         ]

@@ -70,7 +70,7 @@ pub async fn measure(options: &Options, run: &Run) -> Result<Quality, BenchError
         }
         loads.push(load);
     }
-    let rounds = options.rounds as usize;
+    let rounds = options.replays as usize;
     let steps = loads.iter().map(|load| load.steps(rounds)).sum();
     let mut progress = Progress::new(steps, "requests");
     for round in 0..rounds {

@@ -22,12 +22,13 @@ use crate::progress::Progress;
 
 /// How much is measured.
 #[derive(Debug, Clone, Args)]
+#[group(id = "scale")]
 pub struct Options {
     /// Turns of each point, a second each
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub turns: u32,
     /// Rounds of the comparison with and without replication
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     pub replication_rounds: u32,
     /// What is varied; all of it if not given
     #[arg(long, value_enum, value_delimiter = ',')]

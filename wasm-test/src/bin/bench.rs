@@ -42,6 +42,8 @@ enum Part {
     },
 }
 
+/// The parts name their groups of options themselves: clap would call each after its type, which is
+/// `Options` for all.
 #[derive(Debug, clap::Args)]
 struct All {
     #[command(flatten)]
@@ -103,5 +105,23 @@ async fn run(arguments: Arguments) -> Result<PathBuf, BenchError> {
         }
         Part::Calibration(options) => run.keep(calibration::measure(&options).await?),
         Part::ExtProc { header, endpoint } => match ext_proc::run(&header, &endpoint).await? {},
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// Parts that are run together share one command line.
+    #[test]
+    fn no_two_options_of_all_parts_have_one_name() {
+        Arguments::command().debug_assert();
+        let arguments = Arguments::parse_from(["bench", "all"]);
+        let Part::All(all) = arguments.part else {
+            panic!("another part");
+        };
+        assert_eq!((all.overhead.rounds, all.quality.replays), (20, 1));
     }
 }

@@ -19,6 +19,7 @@ use crate::sim::{Preset, SimConfig};
 
 /// How much is replayed, and against what.
 #[derive(Debug, Clone, Args)]
+#[group(id = "quality")]
 pub struct Options {
     /// Folder of mooncake-conversation.jsonl and mooncake-synthetic.jsonl; relative to the repository
     #[arg(long, env = "BENCH_TRACES", default_value = "../shared/traces")]
@@ -40,7 +41,7 @@ pub struct Options {
     pub quick: bool,
     /// Replays of each load through each router, interleaved
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub rounds: u32,
+    pub replays: u32,
     /// Keep what an earlier run with the same sizes left in the folder, but for what was late or behind
     #[arg(long)]
     pub resume: bool,
