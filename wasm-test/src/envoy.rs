@@ -19,6 +19,7 @@ pub use prometheus::Series;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use bootstrap::Bootstrap;
 use process::Process;
@@ -30,6 +31,11 @@ pub const CANONICAL: &str = "envoy/envoy.yaml";
 
 /// The shipped baseline: the same without the module, round robin.
 pub const NO_FILTER: &str = "envoy/no-filter.yaml";
+
+/// By how much a timer of Envoy's may end early, as seen from outside. Its event loop counts from
+/// `CLOCK_MONOTONIC_COARSE`, which lags by up to a tick of the kernel: 10 ms where that is longest
+/// (`CONFIG_HZ=100`).
+pub const TIMER_SLACK: Duration = Duration::from_millis(10);
 
 /// The module's plugin configuration in the file at `path`, relative to the repository's root.
 ///

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use wasm_test::envoy::TIMER_SLACK;
 use wasm_test::sim::{Counters, Hold, LoadFailure, Overrides, Preset, SimServer};
 use wasm_test::testbed::{
     Answer, CHAT, COMPLETIONS, POOL, Testbed, completion, eventually, prompt, say,
@@ -201,7 +202,7 @@ async fn a_client_that_leaves_during_a_prefill_leaves_load_there_until_the_time_
     assert_eq!(decisions(&testbed, "client-gone").await, Some(1));
     assert!(begun.elapsed() < Duration::from_secs(3));
     testbed.nothing_in_flight().await;
-    assert!(begun.elapsed() > Duration::from_secs(3));
+    assert!(begun.elapsed() + TIMER_SLACK > Duration::from_secs(3));
     // The server computed it for nobody, and nothing went to the decode server.
     eventually("the end of the server's own lease", async || {
         (counters(&testbed.servers()[0]).kv_expired == 1).then_some(())
@@ -244,10 +245,8 @@ async fn a_vm_that_is_lost_during_a_prefill_leaves_the_stream_to_its_idle_timeou
         [408, 503, 504].contains(&answer.status.as_u16()),
         "{answer:?}"
     );
-    assert!(
-        took > Duration::from_millis(1_900) && took < Duration::from_secs(10),
-        "{took:?}"
-    );
+    assert!(took + TIMER_SLACK > Duration::from_secs(2), "{took:?}");
+    assert!(took < Duration::from_secs(10), "{took:?}");
 }
 
 #[tokio::test]
