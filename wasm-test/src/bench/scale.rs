@@ -2,7 +2,8 @@
 //!
 //! Times are the module's own histogram, inside V8; processor time is the whole Envoy's.
 
-use std::fmt::Write;
+mod report;
+
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -12,10 +13,8 @@ use serde_json::json;
 use super::latency::{self, Latency};
 use super::overhead::wrk::{Load, New, Wrk};
 use super::overhead::{cpu, upstream};
-use super::plot::{Caption, Line, PlotError, Scale, lines};
-use super::report::table;
 use super::spread::Spread;
-use super::{BenchError, Figures, Run};
+use super::{BenchError, Run};
 use crate::artifact;
 use crate::envoy::{CANONICAL, Envoy};
 use crate::progress::Progress;
@@ -30,6 +29,9 @@ pub struct Options {
     /// Rounds of the comparison with and without replication
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     pub replication_rounds: u32,
+    /// Connections of that comparison
+    #[arg(long, value_delimiter = ',', default_value = "16", value_parser = clap::value_parser!(u32).range(1..))]
+    pub replication_connections: Vec<u32>,
     /// What is varied; all of it if not given
     #[arg(long, value_enum, value_delimiter = ',')]
     pub only: Vec<Part>,
@@ -120,12 +122,31 @@ pub struct Point {
 pub struct Replication {
     /// Workers of Envoy.
     pub workers: usize,
+    /// Connections, each of which asks again at once.
+    pub connections: u32,
     /// Processor time of a request that sharing adds, in microseconds, of the whole Envoy.
     pub added_cpu: Spread,
-    /// Added to the decision's p50, in microseconds.
+    /// The decision's p50 without sharing, in microseconds.
+    pub p50: Spread,
+    /// Added to it, in microseconds.
     pub added_p50: Spread,
     /// Throughput over that without sharing.
     pub rate: Spread,
+}
+
+impl Replication {
+    /// From what was seen with and without.
+    fn of(workers: usize, connections: u32, pairs: &[(Seen, Seen)]) -> Self {
+        let spread = |figure: fn(&(Seen, Seen)) -> f64| Spread::of(pairs.iter().map(figure));
+        Self {
+            workers,
+            connections,
+            added_cpu: spread(|(with, without)| with.cpu - without.cpu),
+            p50: spread(|(_, without)| without.p50),
+            added_p50: spread(|(with, without)| with.p50 - without.p50),
+            rate: spread(|(with, without)| with.rate / without.rate),
+        }
+    }
 }
 
 /// Measures every point.
@@ -147,9 +168,8 @@ pub async fn measure(options: &Options, run: &Run) -> Result<ScaleFigures, Bench
     }
     if options.has(Part::Replication) {
         for workers in WORKERS {
-            let rounds = options.replication_rounds;
-            let measured = bench.replication(workers, rounds).await?;
-            figures.replication.push(measured);
+            let measured = bench.replication(workers, options).await?;
+            figures.replication.extend(measured);
         }
     }
     if options.has(Part::Scrape) {
@@ -170,7 +190,8 @@ impl Options {
         let points = of(Part::Bodies, BODIES.len())
             + of(Part::Endpoints, ENDPOINTS.len())
             + of(Part::Blocks, blocks.count());
-        let rounds = 2 * WORKERS.len() * (self.replication_rounds as usize + 1);
+        let loads = WORKERS.len() * self.replication_connections.len();
+        let rounds = 2 * loads * (self.replication_rounds as usize + 1);
         points * (self.turns as usize + 1) + of(Part::Replication, rounds)
     }
 }
@@ -353,8 +374,8 @@ impl Bench {
     async fn replication(
         &mut self,
         workers: usize,
-        rounds: u32,
-    ) -> Result<Replication, BenchError> {
+        options: &Options,
+    ) -> Result<Vec<Replication>, BenchError> {
         self.progress
             .announce(&format!("sharing among {workers} workers"));
         let shared = Setup { workers, ..USUAL }.start().await?;
@@ -364,26 +385,24 @@ impl Bench {
             ..USUAL
         };
         let unshared = unshared.start().await?;
-        let mut pairs = Vec::new();
-        for round in 0..=rounds {
-            let mut with = Seen::default();
-            let mut without = Seen::default();
-            for is_shared in [round % 2 == 0, round % 2 == 1] {
-                let envoy = if is_shared { &shared } else { &unshared };
-                let seen = self.turn(envoy, BODY, 16).await?;
-                *(if is_shared { &mut with } else { &mut without }) = seen;
+        let mut all = Vec::new();
+        for &connections in &options.replication_connections {
+            let mut pairs = Vec::new();
+            for round in 0..=options.replication_rounds {
+                let mut with = Seen::default();
+                let mut without = Seen::default();
+                for is_shared in [round % 2 == 0, round % 2 == 1] {
+                    let envoy = if is_shared { &shared } else { &unshared };
+                    let seen = self.turn(envoy, BODY, connections).await?;
+                    *(if is_shared { &mut with } else { &mut without }) = seen;
+                }
+                if round > 0 {
+                    pairs.push((with, without));
+                }
             }
-            if round > 0 {
-                pairs.push((with, without));
-            }
+            all.push(Replication::of(workers, connections, &pairs));
         }
-        let spread = |figure: fn(&(Seen, Seen)) -> f64| Spread::of(pairs.iter().map(figure));
-        Ok(Replication {
-            workers,
-            added_cpu: spread(|(with, without)| with.cpu - without.cpu),
-            added_p50: spread(|(with, without)| with.p50 - without.p50),
-            rate: spread(|(with, without)| with.rate / without.rate),
-        })
+        Ok(all)
     }
 
     /// What many endpoints cost while nobody asks for anything, beyond what few do.
@@ -422,143 +441,4 @@ struct Seen {
     /// Of a request, in microseconds.
     cpu: f64,
     rate: f64,
-}
-
-/// The exponent of the power law that fits `points` best: 1 is linear, 0 is flat.
-fn exponent(points: &[Point]) -> f64 {
-    let logs = points
-        .iter()
-        .map(|point| ((point.size as f64).ln(), point.p50.median.max(0.1).ln()));
-    let logs: Vec<(f64, f64)> = logs.collect();
-    let count = logs.len().max(1) as f64;
-    let mean_x = logs.iter().map(|one| one.0).sum::<f64>() / count;
-    let mean_y = logs.iter().map(|one| one.1).sum::<f64>() / count;
-    let covariance: f64 = logs.iter().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum();
-    let variance: f64 = logs.iter().map(|(x, _)| (x - mean_x).powi(2)).sum();
-    covariance / variance.max(f64::MIN_POSITIVE)
-}
-
-fn replication_table(all: &[Replication]) -> String {
-    let row = |one: &Replication| {
-        vec![
-            one.workers.to_string(),
-            format!("{:.1}", one.added_cpu),
-            format!("{:.1}", one.added_p50),
-            format!("{:.2}", one.rate),
-        ]
-    };
-    let rows: Vec<Vec<String>> = all.iter().map(row).collect();
-    let head = [
-        "workers",
-        "+ CPU a request, µs",
-        "+ p50 of a decision, µs",
-        "throughput, shared / unshared",
-    ];
-    table(&head, &rows)
-}
-
-impl Figures for ScaleFigures {
-    const NAME: &'static str = "scale";
-    const TITLE: &'static str = "How the cost of a decision grows";
-
-    fn markdown(&self) -> String {
-        let part = |what: &str, points: &[Point]| {
-            if points.is_empty() {
-                return String::new();
-            }
-            let row = |point: &Point| {
-                vec![
-                    point.size.to_string(),
-                    format!("{:.1}", point.p50),
-                    format!("{:.0}", point.p99),
-                ]
-            };
-            let rows: Vec<Vec<String>> = points.iter().map(row).collect();
-            format!(
-                "{}\nFits size^{:.2}.\n\n",
-                table(&[what, "p50, µs", "p99, µs"], &rows),
-                exponent(points)
-            )
-        };
-        let mut text = format!(
-            "From a complete request to its pick, by the module's own histogram: read, parse, hash, match, score, replicate. \
-             Median (quartiles) over turns of a second. Where not varied: {} KB of body, {POOL} endpoints, one worker, one \
-             connection, half of the prompts with a new tail.\n\n{}{}{}",
-            BODY / KB,
-            part("bytes of body", &self.bodies),
-            part("endpoints", &self.endpoints),
-            part("indexed blocks", &self.blocks),
-        );
-        // Writing to a String cannot fail.
-        if !self.blocks.is_empty() {
-            let _ = write!(
-                text,
-                "An indexed block takes {:.0} bytes in each VM.\n\n",
-                self.bytes_a_block
-            );
-        }
-        if !self.replication.is_empty() {
-            let _ = write!(
-                text,
-                "Sharing state between workers, at 16 connections:\n\n{}\n",
-                replication_table(&self.replication)
-            );
-        }
-        if self.scrape.0 > 0 {
-            let _ = writeln!(
-                text,
-                "Fetching and reading a metrics page of {:.0} KB takes {:.0} µs of processor time.",
-                self.scrape.0 as f64 / KB as f64,
-                self.scrape.1,
-            );
-        }
-        text
-    }
-
-    fn plots(&self) -> Result<Vec<(&'static str, String)>, PlotError> {
-        let plot = |name, x, points: &[Point]| {
-            let line = Line {
-                name: "p50 of a decision".to_owned(),
-                points: points
-                    .iter()
-                    .map(|point| (point.size as f64, point.p50.median.max(0.1)))
-                    .collect(),
-            };
-            let caption = Caption {
-                title: "Cost of a decision",
-                x,
-                y: "microseconds",
-            };
-            Ok((name, lines(caption, Scale::Logarithmic, &[line])?))
-        };
-        let all = [
-            ("bodies", "bytes of body", &self.bodies),
-            ("endpoints", "endpoints", &self.endpoints),
-            ("blocks", "indexed blocks", &self.blocks),
-        ];
-        let measured = all.into_iter().filter(|(_, _, points)| !points.is_empty());
-        measured
-            .map(|(name, x, points)| plot(name, x, points))
-            .collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_exponent_tells_flat_from_linear_from_quadratic() {
-        let of = |law: fn(f64) -> f64| {
-            let point = |size: usize| Point {
-                size,
-                p50: Spread::of([law(size as f64)]),
-                p99: Spread::default(),
-            };
-            exponent(&[point(10), point(100), point(1_000)])
-        };
-        assert!((of(|_| 7.0)).abs() < 1e-9);
-        assert!((of(|size| 3.0 * size) - 1.0).abs() < 1e-9);
-        assert!((of(|size| size * size) - 2.0).abs() < 1e-9);
-    }
 }
