@@ -26,6 +26,9 @@ pub struct Options {
     /// Turns of each point, a second each
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub turns: u32,
+    /// Connections of each turn: with one a decision meets cold caches, with many a busy worker
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 16], value_parser = clap::value_parser!(u32).range(1..))]
+    pub decision_connections: Vec<u32>,
     /// Rounds of the comparison with and without replication
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     pub replication_rounds: u32,
@@ -111,6 +114,15 @@ pub struct ScaleFigures {
 pub struct Point {
     /// Of what is varied.
     pub size: usize,
+    /// One entry for each number of connections.
+    pub loads: Vec<PointLoad>,
+}
+
+/// How long decisions take under one load.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PointLoad {
+    /// Connections, each of which asks again at once.
+    pub connections: u32,
     /// Half of the decisions took no longer, in microseconds; one sample a turn.
     pub p50: Spread,
     /// 99 % of the decisions took no longer, in microseconds.
@@ -154,6 +166,7 @@ pub async fn measure(options: &Options, run: &Run) -> Result<ScaleFigures, Bench
     let mut bench = Bench {
         wrk: Wrk::new(run)?,
         turns: options.turns,
+        connections: options.decision_connections.clone(),
         progress: Progress::new(options.steps(), "turns"),
     };
     let mut figures = ScaleFigures::default();
@@ -192,6 +205,7 @@ impl Options {
             + of(Part::Blocks, blocks.count());
         let loads = WORKERS.len() * self.replication_connections.len();
         let rounds = 2 * loads * (self.replication_rounds as usize + 1);
+        let points = points * self.decision_connections.len();
         points * (self.turns as usize + 1) + of(Part::Replication, rounds)
     }
 }
@@ -199,6 +213,8 @@ impl Options {
 struct Bench {
     wrk: Wrk,
     turns: u32,
+    /// Of each turn of a point.
+    connections: Vec<u32>,
     progress: Progress,
 }
 
@@ -326,21 +342,25 @@ impl Bench {
         body: usize,
         size: usize,
     ) -> Result<Point, BenchError> {
-        let mut p50 = Vec::new();
-        let mut p99 = Vec::new();
-        for turn in 0..=self.turns {
-            let seen = self.turn(envoy, body, 1).await?;
-            // The first only warms up.
-            if turn > 0 {
-                p50.push(seen.p50);
-                p99.push(seen.p99);
+        let mut loads = Vec::new();
+        for connections in self.connections.clone() {
+            let (mut p50, mut p99) = (Vec::new(), Vec::new());
+            for turn in 0..=self.turns {
+                let seen = self.turn(envoy, body, connections).await?;
+                // The first only warms up.
+                if turn > 0 {
+                    p50.push(seen.p50);
+                    p99.push(seen.p99);
+                }
             }
+            let (p50, p99) = (Spread::of(p50), Spread::of(p99));
+            loads.push(PointLoad {
+                connections,
+                p50,
+                p99,
+            });
         }
-        Ok(Point {
-            size,
-            p50: Spread::of(p50),
-            p99: Spread::of(p99),
-        })
+        Ok(Point { size, loads })
     }
 
     async fn turn(

@@ -2,16 +2,15 @@
 
 use std::fmt::Write;
 
-use super::{BODY, KB, POOL, Point, Replication, ScaleFigures};
+use super::{BODY, KB, POOL, Point, PointLoad, Replication, ScaleFigures};
 use crate::bench::Figures;
 use crate::bench::plot::{Caption, Line, PlotError, Scale, lines};
 use crate::bench::report::table;
 
-/// The exponent of the power law that fits `points` best: 1 is linear, 0 is flat.
-fn exponent(points: &[Point]) -> f64 {
-    let logs = points
-        .iter()
-        .map(|point| ((point.size as f64).ln(), point.p50.median.max(0.1).ln()));
+/// The exponent of the power law that fits the p50 of `loads` of these sizes best: 1 is linear, 0 is
+/// flat.
+fn exponent<'a>(loads: impl Iterator<Item = (usize, &'a PointLoad)>) -> f64 {
+    let logs = loads.map(|(size, load)| ((size as f64).ln(), load.p50.median.max(0.1).ln()));
     let logs: Vec<(f64, f64)> = logs.collect();
     let count = logs.len().max(1) as f64;
     let mean_x = logs.iter().map(|one| one.0).sum::<f64>() / count;
@@ -19,6 +18,46 @@ fn exponent(points: &[Point]) -> f64 {
     let covariance: f64 = logs.iter().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum();
     let variance: f64 = logs.iter().map(|(x, _)| (x - mean_x).powi(2)).sum();
     covariance / variance.max(f64::MIN_POSITIVE)
+}
+
+/// The loads with so many connections, with the points' sizes.
+fn with(points: &[Point], connections: u32) -> impl Iterator<Item = (usize, &PointLoad)> {
+    let loads = points
+        .iter()
+        .flat_map(|point| point.loads.iter().map(|load| (point.size, load)));
+    loads.filter(move |(_, load)| load.connections == connections)
+}
+
+/// The numbers of connections of `points`.
+fn connections(points: &[Point]) -> impl Iterator<Item = u32> {
+    let first = points.iter().take(1).flat_map(|point| &point.loads);
+    first.map(|load| load.connections)
+}
+
+/// A row for each of `points`, and the law of each load.
+fn points_table(what: &str, points: &[Point]) -> String {
+    if points.is_empty() {
+        return String::new();
+    }
+    let mut head = vec![what.to_owned()];
+    let mut laws = vec!["fits".to_owned()];
+    for connections in connections(points) {
+        let s = if connections == 1 { "" } else { "s" };
+        head.push(format!("{connections} connection{s}: p50, µs"));
+        head.push("p99, µs".to_owned());
+        let exponent = exponent(with(points, connections));
+        laws.extend([format!("size^{exponent:.2}"), String::new()]);
+    }
+    let row = |point: &Point| {
+        let mut row = vec![point.size.to_string()];
+        for load in &point.loads {
+            row.extend([format!("{:.1}", load.p50), format!("{:.0}", load.p99)]);
+        }
+        row
+    };
+    let rows: Vec<Vec<String>> = points.iter().map(row).chain([laws]).collect();
+    let head: Vec<&str> = head.iter().map(String::as_str).collect();
+    format!("{}\n", table(&head, &rows))
 }
 
 fn replication_table(all: &[Replication]) -> String {
@@ -49,32 +88,14 @@ impl Figures for ScaleFigures {
     const TITLE: &'static str = "How the cost of a decision grows";
 
     fn markdown(&self) -> String {
-        let part = |what: &str, points: &[Point]| {
-            if points.is_empty() {
-                return String::new();
-            }
-            let row = |point: &Point| {
-                vec![
-                    point.size.to_string(),
-                    format!("{:.1}", point.p50),
-                    format!("{:.0}", point.p99),
-                ]
-            };
-            let rows: Vec<Vec<String>> = points.iter().map(row).collect();
-            format!(
-                "{}\nFits size^{:.2}.\n\n",
-                table(&[what, "p50, µs", "p99, µs"], &rows),
-                exponent(points)
-            )
-        };
         let mut text = format!(
             "From a complete request to its pick, by the module's own histogram: read, parse, hash, match, score, replicate. \
-             Median (quartiles) over turns of a second. Where not varied: {} KB of body, {POOL} endpoints, one worker, one \
-             connection, half of the prompts with a new tail.\n\n{}{}{}",
+             Median (quartiles) over turns of a second. Where not varied: {} KB of body, {POOL} endpoints, one worker, \
+             half of the prompts with a new tail.\n\n{}{}{}",
             BODY / KB,
-            part("bytes of body", &self.bodies),
-            part("endpoints", &self.endpoints),
-            part("indexed blocks", &self.blocks),
+            points_table("bytes of body", &self.bodies),
+            points_table("endpoints", &self.endpoints),
+            points_table("indexed blocks", &self.blocks),
         );
         // Writing to a String cannot fail.
         if !self.blocks.is_empty() {
@@ -104,19 +125,19 @@ impl Figures for ScaleFigures {
 
     fn plots(&self) -> Result<Vec<(&'static str, String)>, PlotError> {
         let plot = |name, x, points: &[Point]| {
-            let line = Line {
-                name: "p50 of a decision".to_owned(),
-                points: points
-                    .iter()
-                    .map(|point| (point.size as f64, point.p50.median.max(0.1)))
+            let line = |connections| Line {
+                name: format!("p50 with {connections} at a time"),
+                points: with(points, connections)
+                    .map(|(size, load)| (size as f64, load.p50.median.max(0.1)))
                     .collect(),
             };
+            let all: Vec<Line> = connections(points).map(line).collect();
             let caption = Caption {
                 title: "Cost of a decision",
                 x,
                 y: "microseconds",
             };
-            Ok((name, lines(caption, Scale::Logarithmic, &[line])?))
+            Ok((name, lines(caption, Scale::Logarithmic, &all)?))
         };
         let all = [
             ("bodies", "bytes of body", &self.bodies),
@@ -138,12 +159,13 @@ mod tests {
     #[test]
     fn the_exponent_tells_flat_from_linear_from_quadratic() {
         let of = |law: fn(f64) -> f64| {
-            let point = |size: usize| Point {
-                size,
+            let load = |size: usize| PointLoad {
+                connections: 1,
                 p50: Spread::of([law(size as f64)]),
                 p99: Spread::default(),
             };
-            exponent(&[point(10), point(100), point(1_000)])
+            let loads = [10, 100, 1_000].map(|size| (size, load(size)));
+            exponent(loads.iter().map(|(size, load)| (*size, load)))
         };
         assert!((of(|_| 7.0)).abs() < 1e-9);
         assert!((of(|size| 3.0 * size) - 1.0).abs() < 1e-9);
